@@ -1,0 +1,256 @@
+//! What went wrong: one type from the system call to the wire, the log, the JSON and the exit code.
+//!
+//! A fault names the side, the operation, the path, the cause and what the user can do. On the
+//! wire it is the body of the exception header.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $exit:literal;)*) => {
+        /// The stable identity of a fault: a number on the wire, a word in JSON and logs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code { $($(#[$doc])* $name,)* }
+
+        impl Code {
+            /// All codes, in the order of their numbers.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+
+            /// The number on the wire.
+            #[must_use]
+            pub fn number(self) -> u16 { match self { $(Self::$name => $number,)* } }
+
+            /// The code of a number on the wire; numbers that aren't known read as `Internal`.
+            #[must_use]
+            pub fn from_number(number: u16) -> Self {
+                match number { $($number => Self::$name,)* _ => Self::Internal }
+            }
+
+            /// The word in JSON and logs.
+            #[must_use]
+            pub fn as_str(self) -> &'static str { match self { $(Self::$name => $text,)* } }
+
+            /// The exit status of a program that fails for this reason.
+            #[must_use]
+            pub fn exit_code(self) -> u8 { match self { $(Self::$name => $exit,)* } }
+        }
+    };
+}
+
+codes! {
+    /// A defect of the program itself.
+    Internal = 1, "internal", 1;
+    /// An argument or a setting has no meaning.
+    InvalidArgument = 2, "invalid-argument", 2;
+    /// The peer can't be reached.
+    ConnectionRefused = 3, "connection-refused", 3;
+    /// The connection broke and could not be replaced.
+    ConnectionLost = 4, "connection-lost", 3;
+    /// The first bytes of the peer aren't those of xDFS.
+    BadMagic = 5, "bad-magic", 10;
+    /// No protocol version is common to both sides.
+    VersionUnsupported = 6, "version-unsupported", 10;
+    /// A mandatory feature isn't known to the other side, or a service isn't offered.
+    FeatureUnsupported = 7, "feature-unsupported", 10;
+    /// A frame is longer than the limit.
+    FrameTooLarge = 8, "frame-too-large", 10;
+    /// A frame can't be decoded.
+    MalformedFrame = 9, "malformed-frame", 10;
+    /// A frame that has no place in the state of the session.
+    ProtocolViolation = 10, "protocol-violation", 10;
+    /// The session to join doesn't exist, or the secret is wrong (one answer for both).
+    SessionUnknown = 11, "session-unknown", 10;
+    /// More channels than announced or allowed.
+    TooManyChannels = 12, "too-many-channels", 10;
+    /// More sessions, files or bytes than the side allows.
+    LimitExceeded = 13, "limit-exceeded", 10;
+    /// The peer was silent, or too slow, for longer than the deadline.
+    DeadlineExceeded = 14, "deadline-exceeded", 11;
+    /// The path leaves the root of the server.
+    PathEscape = 15, "path-escape", 5;
+    /// No such file or directory.
+    NotFound = 16, "not-found", 4;
+    /// The operating system or the server's policy refuses access.
+    PermissionDenied = 17, "permission-denied", 5;
+    /// The server doesn't take writes.
+    ReadOnly = 18, "read-only", 5;
+    /// The target exists and overwriting wasn't asked for.
+    AlreadyExists = 19, "already-exists", 6;
+    /// A directory stands where a file is needed.
+    IsDirectory = 20, "is-a-directory", 6;
+    /// A file stands where a directory is needed.
+    NotDirectory = 21, "not-a-directory", 6;
+    /// A device, socket or pipe stands where a regular file is needed.
+    NotRegularFile = 22, "not-a-regular-file", 6;
+    /// A name is longer than the file system or the limit takes.
+    NameTooLong = 23, "name-too-long", 6;
+    /// The target's disk or quota is full.
+    NoSpace = 24, "no-space", 7;
+    /// The content that arrived isn't the content that was sent.
+    IntegrityMismatch = 25, "integrity-mismatch", 8;
+    /// The source was truncated, grew, was replaced or vanished while it was read.
+    SourceChanged = 26, "source-changed", 9;
+    /// The offset lies past the end of the source.
+    OffsetPastEnd = 27, "offset-past-end", 2;
+    /// Another transfer is writing the same target.
+    Busy = 28, "busy", 12;
+    /// The side is shutting down.
+    ShuttingDown = 29, "shutting-down", 13;
+    /// The user cancelled.
+    Cancelled = 30, "cancelled", 130;
+    /// The operation isn't offered here.
+    Unsupported = 31, "unsupported", 14;
+    /// Reading or writing failed for another reason.
+    Io = 32, "io", 15;
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which end of the session a fault arose at, seen from the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// This process.
+    Local,
+    /// The peer.
+    Remote,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// Whether and when the same request may succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Not without a change by somebody.
+    Never,
+    /// At once.
+    Now,
+    /// After this many milliseconds.
+    AfterMs(u32),
+}
+
+/// A failure, in the form in which users, logs and peers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The stable identity.
+    pub code: Code,
+    /// The end at which it arose.
+    pub side: Side,
+    /// What was being done, as a verb in the infinitive ("open", "write", "join the session").
+    pub operation: String,
+    /// The path it concerns, as bytes; empty if none.
+    pub path: Vec<u8>,
+    /// Why it failed, in lower case, without a full stop.
+    pub cause: String,
+    /// What the user can do about it; empty if nothing is known.
+    pub hint: String,
+    /// Whether trying again makes sense.
+    pub retry: Retry,
+}
+
+impl Fault {
+    /// A fault of this side.
+    #[must_use]
+    pub fn new(code: Code, operation: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self {
+            code,
+            side: Side::Local,
+            operation: operation.into(),
+            path: Vec::new(),
+            cause: cause.into(),
+            hint: String::new(),
+            retry: Retry::Never,
+        }
+    }
+
+    /// The same, concerning a path.
+    #[must_use]
+    pub fn path(mut self, path: impl AsRef<[u8]>) -> Self {
+        self.path = path.as_ref().to_vec();
+        self
+    }
+
+    /// The same, with advice.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// The same, with advice on trying again.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The same, arisen at the other end.
+    #[must_use]
+    pub fn remote(mut self) -> Self {
+        self.side = Side::Remote;
+        self
+    }
+
+    /// The fault of a failed system call.
+    #[must_use]
+    pub fn from_io(
+        operation: impl Into<String>,
+        path: impl AsRef<[u8]>,
+        error: &std::io::Error,
+    ) -> Self {
+        use std::io::ErrorKind as K;
+        let (code, hint) = match error.kind() {
+            K::NotFound => (Code::NotFound, ""),
+            K::PermissionDenied => (Code::PermissionDenied, "check the permissions of the path"),
+            K::AlreadyExists => (Code::AlreadyExists, "use --force to overwrite"),
+            K::IsADirectory => (Code::IsDirectory, "name a file, or end the target with '/'"),
+            K::NotADirectory => (Code::NotDirectory, ""),
+            K::InvalidFilename => (Code::NameTooLong, "use a shorter name"),
+            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => {
+                (Code::NoSpace, "free some space and run the same command again to go on")
+            }
+            K::ReadOnlyFilesystem => (Code::ReadOnly, ""),
+            K::ConnectionRefused => (Code::ConnectionRefused, "is `xdfs serve` running there?"),
+            K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::UnexpectedEof => {
+                (Code::ConnectionLost, "run the same command again to go on")
+            }
+            K::HostUnreachable | K::NetworkUnreachable | K::AddrNotAvailable => {
+                (Code::ConnectionRefused, "check the address and the network")
+            }
+            K::TimedOut => (Code::DeadlineExceeded, ""),
+            K::Unsupported => (Code::Unsupported, ""),
+            _ => (Code::Io, ""),
+        };
+        Self::new(code, operation, describe(error)).path(path).hint(hint)
+    }
+}
+
+/// The text of an I/O error in lower case and without the number of the operating system.
+fn describe(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_lowercase().collect::<String>() + chars.as_str())
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.side, self.operation)?;
+        if !self.path.is_empty() {
+            write!(f, " '{}'", self.path.escape_ascii())?;
+        }
+        write!(f, ": {}", self.cause)
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,323 @@
+//! Frames: everything that follows the opening exchange on a channel.
+//!
+//! ```text
+//!  0        1        2        3        4        5        6        7
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |  kind  | flags  |    reserved     |       length of the body          |
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! ```
+//!
+//! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
+
+use crate::digest::{DigestKind, DigestValue, Fragment};
+use crate::fault::Fault;
+use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
+use crate::limits::Limits;
+use crate::range::ByteRange;
+use crate::wire::DecodeError;
+
+/// Bytes of the header of every frame.
+pub const FRAME_HEADER_BYTES: usize = 8;
+/// Bytes of a BLOCK before its payload: the frame header, file, check value and offset.
+pub const BLOCK_HEADER_BYTES: usize = 24;
+
+/// How a session starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At once; channels come and go.
+    Elastic,
+    /// When all announced channels have joined, or not at all.
+    Strict,
+}
+
+/// SESSION: registers a session on its first channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRequest {
+    /// Chosen by the initiator at random.
+    pub id: SessionId,
+    /// Number of channels the initiator means to open, this one included; at least 1.
+    pub channels: u32,
+    /// Largest payload of a block, in bytes; 0 leaves the choice to the acceptor.
+    pub block_size: u32,
+    /// Socket buffer of a channel in bytes, in each direction; 0 leaves it to the system.
+    pub window: u32,
+    /// Elastic or strict.
+    pub start: Start,
+    /// Name of the user, as the URL gave it; may be empty.
+    pub user: String,
+}
+
+/// SESSION-OK: what the acceptor made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAccept {
+    /// Must be shown by every channel that joins.
+    pub secret: SessionSecret,
+    /// Number of channels allowed; at most what was asked for.
+    pub channels: u32,
+    /// Largest payload of a block, in bytes; at most what was asked for.
+    pub block_size: u32,
+    /// Socket buffer in bytes that the acceptor uses; 0 leaves it to the system.
+    pub window: u32,
+}
+
+/// JOIN: adds a channel to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// The session.
+    pub id: SessionId,
+    /// Its secret.
+    pub secret: SessionSecret,
+    /// The number of this channel; not used before in this session.
+    pub channel: ChannelIndex,
+}
+
+/// What identifies one version of a source: a value that changes when the content may have. All
+/// zero if the source can't be read twice, so that nothing can be resumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceTag(pub [u8; 16]);
+
+/// A file that the sender offers. In an upload it is the body of XFTSMU, in a download of OFFER.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Names the file from here on.
+    pub file: FileId,
+    /// In an upload the target path, in a download empty.
+    pub path: Vec<u8>,
+    /// The last component of the source's name, used if the target is a directory; may be empty.
+    pub name: Vec<u8>,
+    /// Number of bytes to be sent; `None` if not known before the end.
+    pub length: Option<u64>,
+    /// The version of the source.
+    pub tag: SourceTag,
+    /// Permission bits of the source; `None` if it has none.
+    pub mode: Option<u32>,
+    /// Modification time in nanoseconds since 1970; `None` if it has none.
+    pub mtime_ns: Option<i64>,
+    /// The whole-file digest to compute.
+    pub digest: DigestKind,
+    /// Replace a target that exists. Only meaningful in an upload.
+    pub overwrite: bool,
+    /// Go on from the journal of an earlier attempt.
+    pub resume: bool,
+    /// Check the request and answer, but write nothing.
+    pub dry_run: bool,
+}
+
+/// XFTSM: asks for a file (download).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Names the file from here on.
+    pub file: FileId,
+    /// Path of the source.
+    pub path: Vec<u8>,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Number of bytes wanted; `None` for all up to the end.
+    pub length: Option<u64>,
+    /// The whole-file digest to compute.
+    pub digest: DigestKind,
+}
+
+/// ACCEPT: the receiver is ready for the blocks of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// The file.
+    pub file: FileId,
+    /// Where it goes, for messages; may be empty.
+    pub path: Vec<u8>,
+    /// The grid on which blocks are cut, in bytes: a power of two, at most the session's.
+    pub block_size: u32,
+    /// What is durable already and must not be sent, with the digest state of each range.
+    pub durable: Vec<Fragment>,
+}
+
+/// The header of a BLOCK; its payload follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// The file.
+    pub file: FileId,
+    /// CRC-32C of the payload; 0 where the transport checks integrity itself.
+    pub check: u32,
+    /// Where the payload belongs, counted from the start of the transferred range.
+    pub offset: u64,
+    /// Bytes of payload; at least 1.
+    pub length: u32,
+}
+
+/// How much of a session an exception ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The channel that carries it.
+    Channel,
+    /// One file; the session goes on.
+    File(FileId),
+    /// The session.
+    Session,
+}
+
+/// A frame other than BLOCK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Frame {
+    /// Registers a session.
+    Session(SessionRequest),
+    /// Answers SESSION.
+    SessionOk(SessionAccept),
+    /// Adds a channel.
+    Join(JoinRequest),
+    /// Answers JOIN.
+    JoinOk,
+    /// End of the session: no more files; both sides close all channels.
+    Eoft,
+    /// This channel will carry no further frame from its sender; the session goes on without it.
+    Leave,
+    /// All blocks of a file were handed to channels; the channels stay for the next file.
+    Eofr {
+        /// The file.
+        file: FileId,
+        /// Its length in bytes, now final.
+        length: u64,
+        /// The sender's digest of the whole.
+        digest: DigestValue,
+        /// Share of the time that the sender spent waiting for its store, in thousandths.
+        store_wait_permille: u16,
+    },
+    /// Upload: the initiator offers a file.
+    Xftsmu(Offer),
+    /// Download: the initiator asks for a file.
+    Xftsm(Request),
+    /// Download: the acceptor offers the file asked for.
+    Offer(Offer),
+    /// The receiver takes the offer.
+    Accept(Accept),
+    /// A region of zeros that isn't sent as payload. Counts as a data frame for ACK.
+    Hole {
+        /// The file.
+        file: FileId,
+        /// The region.
+        range: ByteRange,
+    },
+    /// The receiver has read this many data frames on this channel in all.
+    Ack {
+        /// BLOCK and HOLE frames since the channel opened.
+        data_frames: u64,
+    },
+    /// The receiver asks for bytes again: their check failed, or they could not be made durable.
+    Repeat {
+        /// The file.
+        file: FileId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// The receiver tells how many bytes of a file are durable.
+    Durable {
+        /// The file.
+        file: FileId,
+        /// Bytes, those of earlier sessions included.
+        bytes: u64,
+    },
+    /// The file is complete, verified, durable and stands under its name.
+    Published {
+        /// The file.
+        file: FileId,
+        /// Its length.
+        length: u64,
+        /// The receiver's digest of the whole.
+        digest: DigestValue,
+        /// Share of the time that the receiver spent waiting for its store, in thousandths.
+        store_wait_permille: u16,
+    },
+    /// Ends one file; what is durable stays for a later resume.
+    Cancel {
+        /// The file.
+        file: FileId,
+    },
+    /// Keeps the channel alive.
+    Noop,
+    /// Go on in the latest mode of the channel.
+    Conm,
+    /// Change to path calls.
+    XpathM,
+    /// Change to remote file I/O.
+    XdfsM,
+    /// Negotiates the zero-copy form on this channel.
+    Zxdfs,
+    /// The exception header: something failed.
+    Exception {
+        /// How much it ends.
+        scope: Scope,
+        /// What failed. The side is not on the wire: the decoder says [`crate::Side::Remote`].
+        fault: Fault,
+    },
+}
+
+/// The fixed header of a frame, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The kind; see the table in the specification.
+    pub kind: u8,
+    /// Bits defined by the kind.
+    pub flags: u8,
+    /// Bytes that follow.
+    pub length: u32,
+}
+
+impl FrameHeader {
+    /// Decodes a header and bounds its length by the limits of its kind.
+    ///
+    /// # Errors
+    /// An unknown kind, reserved bits that are set, or a length over the limit.
+    pub fn decode(bytes: [u8; FRAME_HEADER_BYTES], limits: &Limits) -> Result<Self, DecodeError> {
+        let _ = (bytes, limits);
+        todo!()
+    }
+
+    /// Whether the frame is a BLOCK, whose next 16 bytes are a block header.
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        todo!()
+    }
+}
+
+impl BlockHeader {
+    /// The bytes before the payload.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOCK_HEADER_BYTES] {
+        todo!()
+    }
+
+    /// Decodes what follows the frame header of a BLOCK.
+    ///
+    /// # Errors
+    /// An empty payload, or an end past `u64::MAX`.
+    pub fn decode(
+        header: FrameHeader,
+        bytes: [u8; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES],
+    ) -> Result<Self, DecodeError> {
+        let _ = (header, bytes);
+        todo!()
+    }
+}
+
+impl Frame {
+    /// Appends the frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let _ = out;
+        todo!()
+    }
+
+    /// Decodes the body of a frame that isn't a BLOCK.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]. Never allocates more than a small multiple of `body.len()`.
+    pub fn decode(header: FrameHeader, body: &[u8], limits: &Limits) -> Result<Self, DecodeError> {
+        let _ = (header, body, limits);
+        todo!()
+    }
+
+    /// The name of the kind, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        todo!()
+    }
+}

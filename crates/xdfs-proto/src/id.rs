@@ -1,0 +1,67 @@
+//! Names of sessions, channels and files on the wire.
+
+use std::fmt;
+
+/// The identifier of a session (a GUID in the papers): 16 random bytes chosen by the initiator.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+/// The secret that a further channel has to present to join a session: 16 random bytes chosen by
+/// the acceptor. It never appears in logs: its `Debug` form hides the bytes.
+#[derive(Clone, Copy)]
+pub struct SessionSecret(pub [u8; 16]);
+
+impl SessionSecret {
+    /// Compares in a time that doesn't depend on where the values differ.
+    #[must_use]
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0.iter()).fold(0u8, |acc, (a, b)| acc | (a ^ b)) == 0
+    }
+}
+
+impl PartialEq for SessionSecret {
+    fn eq(&self, other: &Self) -> bool {
+        self.matches(other)
+    }
+}
+
+impl Eq for SessionSecret {}
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionSecret(..)")
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({self})")
+    }
+}
+
+/// The number of a channel within its session, from 0. Channel 0 registers the session. A number
+/// is used once: a channel that replaces a broken one gets a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelIndex(pub u32);
+
+/// The number of a file within its session, chosen by the initiator, counting up from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for ChannelIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,29 @@
+//! The xDFS protocol without any input or output: identifiers, limits, faults, the wire codec,
+//! digests that combine in any order, and the two machines of a transfer, [`sender`] and
+//! [`receiver`].
+//!
+//! Nothing here opens a socket, reads a clock, draws a random number or touches a file. Time,
+//! identifiers and payload come in as arguments; what has to be done comes out as values. The same
+//! machines therefore run in the engine, in the simulation tests and in the fuzzers.
+//!
+//! The wire format is specified in `docs/protocol/`; test vectors are in `vectors/`.
+
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod fault;
+pub mod frame;
+pub mod id;
+pub mod limits;
+pub mod opening;
+pub mod range;
+pub mod receiver;
+pub mod sender;
+pub mod wire;
+
+pub use digest::{DigestKind, DigestValue};
+pub use fault::{Code, Fault, Retry, Side};
+pub use frame::Frame;
+pub use id::{ChannelIndex, FileId, SessionId, SessionSecret};
+pub use limits::Limits;
+pub use range::{ByteRange, RangeSet};

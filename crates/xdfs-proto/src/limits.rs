@@ -1,0 +1,49 @@
+//! Every bound that a peer meets, in one value that is given at construction.
+
+use std::time::Duration;
+
+/// What one side allows. A breach is a fault that names the limit.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest body of a frame that isn't a BLOCK, in bytes.
+    pub control_frame_bytes_max: u32,
+    /// Largest payload of a BLOCK, in bytes.
+    pub block_bytes_max: u32,
+    /// Most channels that a session may have at once.
+    pub channels_max: u32,
+    /// Most files of a session that may be open at once.
+    pub open_files_max: usize,
+    /// Longest path or name, in bytes.
+    pub path_bytes_max: usize,
+    /// Most durable ranges that an ACCEPT may list.
+    pub resume_ranges_max: usize,
+    /// Most separate ranges that a receiver keeps of one file before it refuses further blocks.
+    pub fragments_max: usize,
+    /// Most bytes of the payload in flight (sent and not acknowledged) of a session on a short path.
+    pub in_flight_bytes_max: u64,
+    /// Time from the first byte to a finished opening exchange.
+    pub opening_timeout: Duration,
+    /// Longest silence of a peer from whom something is awaited.
+    pub idle_timeout: Duration,
+    /// Longest time that a channel with unacknowledged blocks may go without an acknowledgement
+    /// while other channels of the session go on.
+    pub stall_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            control_frame_bytes_max: 64 << 10,
+            block_bytes_max: 16 << 20,
+            channels_max: 4096,
+            open_files_max: 16,
+            path_bytes_max: 4096,
+            resume_ranges_max: 1000,
+            fragments_max: 1 << 20,
+            in_flight_bytes_max: 8 << 20,
+            opening_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Where bytes rest: [`Store`], [`Source`] and [`Sink`], and the stores that are built in.
+//!
+//! A store opens sources and sinks by path. It declares what it can do in [`Capabilities`]; the
+//! engine chooses its data path by them once a file, never once a block.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io::IoSlice;
+use std::time::Duration;
+
+use xdfs_proto::digest::{DigestKind, Fragment};
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Fault};
+
+/// What a sink can do. Where a capability is missing the engine adapts or refuses clearly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Writes may come in any order of offsets.
+    pub random_writes: bool,
+    /// Writes take long enough to be given to a storage thread; false for sinks in memory.
+    pub slow_writes: bool,
+    /// `sync` makes data durable, and a journal survives, so that a transfer can be resumed.
+    pub durable: bool,
+    /// `publish` is atomic: the target is the old content or the new, never a mix.
+    pub atomic_publish: bool,
+}
+
+/// What is known of a source when it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// Number of bytes in all; `None` for a stream that ends when it ends.
+    pub length: Option<u64>,
+    /// The version of the content; all zero if it can't be read twice.
+    pub tag: SourceTag,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Modification time in nanoseconds since 1970.
+    pub mtime_ns: Option<i64>,
+    /// Reads may be at any offset; false for a stream, which is read once from front to back.
+    pub random_reads: bool,
+}
+
+/// Bytes that can be read.
+pub trait Source: Send + fmt::Debug {
+    /// What was known at the open.
+    fn info(&self) -> &SourceInfo;
+
+    /// Fills `buf` from `offset` on as far as the source goes: less than `buf.len()` only at the
+    /// end of the source.
+    ///
+    /// # Errors
+    /// A fault that names the path; [`xdfs_proto::Code::SourceChanged`] if the source turns out to
+    /// be shorter than its `length`.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault>;
+
+    /// The first range at or after `offset` that holds data, up to `end`; `None` if only a hole
+    /// is left. A store that knows no holes returns `offset..end`.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        Ok((offset < end).then_some(ByteRange { start: offset, end }))
+    }
+
+    /// Tells the store that `range` will be read soon. Only a hint.
+    fn will_read(&mut self, range: ByteRange) {
+        let _ = range;
+    }
+
+    /// Whether every block of equal length has equal content, so that a block and its check value
+    /// can be made once. True of `mem:zero` only.
+    fn is_uniform(&self) -> bool {
+        false
+    }
+
+    /// Checks after the last read that the source is still the version of [`SourceInfo::tag`].
+    ///
+    /// # Errors
+    /// [`xdfs_proto::Code::SourceChanged`].
+    fn verify_unchanged(&mut self) -> Result<(), Fault>;
+}
+
+/// What a sink is to become.
+#[derive(Clone, Debug)]
+pub struct SinkRequest {
+    /// The target path, as bytes.
+    pub path: Vec<u8>,
+    /// Name to use if `path` is a directory (or ends in '/'); empty refuses directories.
+    pub name: Vec<u8>,
+    /// Number of bytes to come, if known: used to preallocate.
+    pub length: Option<u64>,
+    /// The version of the source; a journal of another version is discarded.
+    pub tag: SourceTag,
+    /// Permission bits to give to the target; `None` for the store's default.
+    pub mode: Option<u32>,
+    /// Modification time to give to the target.
+    pub mtime_ns: Option<i64>,
+    /// The digest whose fragments the journal keeps; a journal of another kind is discarded.
+    pub digest: DigestKind,
+    /// Grid of the blocks in bytes; kept in the journal.
+    pub block_size: u32,
+    /// Replace a target that exists.
+    pub overwrite: bool,
+    /// Go on from a journal if there is one.
+    pub resume: bool,
+}
+
+/// A sink and what it holds already.
+#[derive(Debug)]
+pub struct OpenedSink {
+    /// Where to write.
+    pub sink: Box<dyn Sink>,
+    /// The path that will be published.
+    pub path: Vec<u8>,
+    /// Durable fragments of an earlier attempt, from the journal. Empty for a fresh start.
+    pub durable: Vec<Fragment>,
+    /// The block grid to use: the journal's if there is one, else the one asked for.
+    pub block_size: u32,
+}
+
+/// Bytes that can be written, not visible under their name before [`Sink::publish`].
+///
+/// The save order (principles 1 to 3): `write_at`, then `sync`, then `record`, then the ranges may
+/// be claimed durable. All calls come from one thread at a time.
+pub trait Sink: Send + fmt::Debug {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Writes all bytes of `bufs`, which are adjacent in the file, at `offset`.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
+
+    /// Starts to write `range` back to the disk without waiting, where the system can. A hint.
+    fn begin_write_back(&mut self, range: ByteRange) {
+        let _ = range;
+    }
+
+    /// Makes all data written so far durable. After an error nothing written since the last
+    /// success may be claimed: the bytes have to be written again (principle 2).
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn sync(&mut self) -> Result<(), Fault>;
+
+    /// Appends durable fragments to the journal and makes the journal durable.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
+
+    /// Sets the final length, mode and time, makes everything durable, gives the file its name
+    /// atomically, makes the directory durable, and removes the journal.
+    ///
+    /// # Errors
+    /// A fault that names the path; the previous target is intact then.
+    fn publish(&mut self, length: u64) -> Result<(), Fault>;
+
+    /// Removes the partial file and its journal.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn discard(&mut self) -> Result<(), Fault>;
+}
+
+/// A place with paths.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Opens a source.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault>;
+
+    /// Opens a sink, with the journal of an earlier attempt where there is one.
+    ///
+    /// # Errors
+    /// A fault that names the path. [`xdfs_proto::Code::Busy`] if another transfer writes there.
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault>;
+
+    /// Checks what `open_sink` would check and tells the path that it would publish, without
+    /// writing anything.
+    ///
+    /// # Errors
+    /// The faults that `open_sink` would give, as far as they can be foreseen.
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
+}
+
+/// Time after which a busy target is worth another try.
+pub const BUSY_RETRY: Duration = Duration::from_millis(200);

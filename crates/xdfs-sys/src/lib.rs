@@ -1,0 +1,5 @@
+//! System calls that xdfs needs beyond the standard library.
+//!
+//! Every `unsafe` line of the project is in this crate.
+
+pub mod poll;

@@ -1,0 +1,20 @@
+//! xdfs: move files between machines over n parallel channels, resumable and verified.
+//!
+//! [`Server`] serves a directory; [`Client`] opens a session with one and starts transfers. A
+//! [`Transfer`] is a handle with progress events, [`Transfer::cancel`] and [`Transfer::wait`].
+//! Everything blocks at heart: the engine has its own threads.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod remote;
+mod server;
+mod transfer;
+
+pub use client::{Client, ClientOptions};
+pub use remote::{Address, RemotePlace, DEFAULT_PORT};
+pub use server::{Server, ServerBuilder, ServerHandle};
+pub use transfer::{
+    LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult,
+};
+pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};

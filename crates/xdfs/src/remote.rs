@@ -1,0 +1,250 @@
+//! Names of things on other machines: addresses and `xdfs://` places.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use xdfs_proto::{Code, Fault};
+
+/// The port that xdfs listens on unless told otherwise.
+pub const DEFAULT_PORT: u16 = 2799;
+
+/// Where a server listens, or where a client connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A host name or IP address and a port.
+    Tcp {
+        /// Name or address, an IPv6 address without its brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A listener in this process, by name.
+    Memory(String),
+}
+
+/// A path on a server: `xdfs://[user@]host[:port]/path`, or
+/// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`.
+///
+/// Bytes that a URL can't hold are percent-encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemotePlace {
+    /// The user to act for.
+    pub user: Option<String>,
+    /// The server.
+    pub address: Address,
+    /// The path on the server, percent-decoded, with its leading slash; a store of the server's
+    /// own such as `mem:null` without one. Empty if the URL names the server only.
+    pub path: Vec<u8>,
+}
+
+impl FromStr for Address {
+    type Err = Fault;
+
+    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, a bare IPv6 address, or `unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let bad = |cause: String| {
+            Fault::new(Code::InvalidArgument, "read the address", cause)
+                .hint("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH")
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(bad("the path of the Unix socket is empty".into()));
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        if let Some(name) = text.strip_prefix("memory:") {
+            return Ok(Self::Memory(name.into()));
+        }
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) =
+                rest.split_once(']').ok_or_else(|| bad(format!("'{text}' lacks a ']'")))?;
+            host.parse::<std::net::Ipv6Addr>()
+                .map_err(|_| bad(format!("'{host}' is not an IPv6 address")))?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return Err(bad(format!("'{rest}' follows the address"))),
+            }
+        } else if text.matches(':').count() > 1 {
+            text.parse::<std::net::Ipv6Addr>()
+                .map_err(|_| bad(format!("'{text}' is not an IPv6 address")))?;
+            (text, None)
+        } else {
+            match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            }
+        };
+        if host.is_empty() {
+            return Err(bad(format!("'{text}' names no host")));
+        }
+        let port = match port {
+            Some(port) => {
+                port.parse().map_err(|_| bad(format!("'{port}' is not a port (0 to 65535)")))?
+            }
+            None => DEFAULT_PORT,
+        };
+        Ok(Self::Tcp { host: host.into(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Memory(name) => write!(f, "memory:{name}"),
+        }
+    }
+}
+
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        if b == b'%' {
+            let hi = char::from(bytes.next()?).to_digit(16)?;
+            let lo = char::from(bytes.next()?).to_digit(16)?;
+            out.push(u8::try_from(hi * 16 + lo).ok()?);
+        } else {
+            out.push(b);
+        }
+    }
+    Some(out)
+}
+
+fn percent_encode(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    let mut out = String::with_capacity(bytes.len());
+    for &b in bytes {
+        if b.is_ascii_graphic() && b != b'%' {
+            out.push(char::from(b));
+        } else {
+            // Writing to a string can't fail.
+            let _ = write!(out, "%{b:02X}");
+        }
+    }
+    out
+}
+
+impl RemotePlace {
+    /// Whether `text` is meant as a remote place, well formed or not.
+    #[must_use]
+    pub fn is_remote(text: &str) -> bool {
+        text.starts_with("xdfs://") || text.starts_with("xdfs+unix://")
+    }
+}
+
+impl FromStr for RemotePlace {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let bad = |cause: &str| {
+            Fault::new(Code::InvalidArgument, "read the URL", cause)
+                .path(text)
+                .hint("write xdfs://[user@]host[:port]/path")
+        };
+        let (unix, rest) = if let Some(rest) = text.strip_prefix("xdfs://") {
+            (false, rest)
+        } else if let Some(rest) = text.strip_prefix("xdfs+unix://") {
+            (true, rest)
+        } else {
+            return Err(bad("it does not start with xdfs://"));
+        };
+        let (authority, path) = match rest.find('/') {
+            Some(i) => rest.split_at(i),
+            None => (rest, ""),
+        };
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => {
+                let user = percent_decode(user).and_then(|u| String::from_utf8(u).ok());
+                (Some(user.ok_or_else(|| bad("the user name is not valid"))?), host)
+            }
+            None => (None, authority),
+        };
+        let address = if unix {
+            let path = percent_decode(host).ok_or_else(|| bad("a percent sign is misused"))?;
+            let path = String::from_utf8(path).map_err(|_| bad("the socket is not UTF-8"))?;
+            if path.is_empty() {
+                return Err(bad("it names no socket"));
+            }
+            Address::Unix(path.into())
+        } else {
+            if host.is_empty() {
+                return Err(bad("it names no host"));
+            }
+            if host.starts_with("unix:") || host.starts_with("memory:") {
+                return Err(bad("the host is not a name or an IP address"));
+            }
+            host.parse().map_err(|f: Fault| bad(&f.cause))?
+        };
+        let path = percent_decode(path).ok_or_else(|| bad("a percent sign is misused"))?;
+        // `/mem:null` names the store of the server itself, not a file.
+        let path = match path.strip_prefix(b"/") {
+            Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
+            _ => path,
+        };
+        Ok(Self { user, address, path })
+    }
+}
+
+impl fmt::Display for RemotePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map_or_else(String::new, |u| format!("{u}@"));
+        match &self.address {
+            Address::Unix(path) => {
+                let path = path.to_string_lossy().replace('%', "%25").replace('/', "%2F");
+                write!(f, "xdfs+unix://{user}{path}")?;
+            }
+            address => write!(f, "xdfs://{user}{address}")?,
+        }
+        if !self.path.is_empty() && !self.path.starts_with(b"/") {
+            f.write_str("/")?;
+        }
+        f.write_str(&percent_encode(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> RemotePlace {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses() {
+        let tcp = |host: &str, port| Address::Tcp { host: host.into(), port };
+        assert_eq!("127.0.0.1:0".parse::<Address>().unwrap(), tcp("127.0.0.1", 0));
+        assert_eq!("[::1]:7".parse::<Address>().unwrap(), tcp("::1", 7));
+        assert_eq!("::1".parse::<Address>().unwrap(), tcp("::1", DEFAULT_PORT));
+        assert_eq!("host".parse::<Address>().unwrap(), tcp("host", DEFAULT_PORT));
+        assert_eq!("unix:/run/x".parse::<Address>().unwrap(), Address::Unix("/run/x".into()));
+        for bad in ["", ":1", "[::1", "[::1]x", "host:port", "host:99999", "1:2:3", "unix:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn places_survive_a_round_trip() {
+        for text in [
+            "xdfs://host:2799/a/b",
+            "xdfs://me@[::1]:1/x%20y%FF",
+            "xdfs+unix://%2Frun%2Fx.sock/data/f",
+            "xdfs://host:2799/mem:null",
+        ] {
+            assert_eq!(place(text).to_string(), text);
+        }
+        assert_eq!(place("xdfs://h").path, b"");
+        assert_eq!(place("xdfs://h/mem:zero").path, b"mem:zero");
+        for bad in ["http://h/x", "xdfs:///x", "xdfs://h/%zz", "xdfs://h:x/", "xdfs://unix:/a"] {
+            assert!(bad.parse::<RemotePlace>().is_err(), "{bad}");
+        }
+    }
+}
