@@ -1,2 +1,198 @@
-//! placeholder
-fn main() {}
+//! Every check and chore of the workspace, the same at a desk and in continuous integration.
+//!
+//! `cargo xtask help` lists the verbs. Only the standard library is used, so that the first check
+//! starts within seconds on a fresh machine.
+
+#![forbid(unsafe_code)]
+
+mod counting;
+mod deny;
+mod dist;
+mod fuzz;
+mod licence;
+mod tidy;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+cargo xtask VERB
+
+  ci                    everything below that checks, in order; the tests come last
+  check                 format, clippy, documentation, other systems, tidy
+  test [ARGS...]        cargo test over the workspace, and one line with the total count
+  tidy                  the rules of style that a program can check
+  deny [--install]      licences, sources and banned crates
+  fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
+  bench [ARGS...]       the benchmarks, in release mode
+  man                   manual pages into target/dist/man
+  completions           shell completions into target/dist/completions
+";
+
+/// Why a verb ended early: a message, or the status of a program that has said why itself.
+enum Failure {
+    Said(String),
+    Status(u8),
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::Said(message)
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let verb = args.next().unwrap_or_default();
+    let rest: Vec<OsString> = args.collect();
+    match run(&verb.to_string_lossy(), &rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Said(message)) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Status(code)) => ExitCode::from(code),
+    }
+}
+
+fn run(verb: &str, args: &[OsString]) -> Outcome {
+    match verb {
+        "bench" => bench(args),
+        "test" => counting::test(args),
+        "deny" => deny::run(args),
+        "fuzz" => fuzz::run(args),
+        _ if !args.is_empty() => Err(Failure::Said(format!("{verb} takes no arguments"))),
+        "check" => check(),
+        "ci" => ci(),
+        "completions" => dist::completions(),
+        "man" => dist::man(),
+        "tidy" => tidy::run(),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(Failure::Said(format!("no verb {verb:?}\n\n{HELP}"))),
+    }
+}
+
+fn ci() -> Outcome {
+    check()?;
+    deny::run(&[])?;
+    fuzz::run(&["--seconds".into(), "5".into()])?;
+    counting::test(&[])
+}
+
+fn check() -> Outcome {
+    // The quick ones first.
+    tidy::run()?;
+    call(cargo().args(["fmt", "--all", "--check"]))?;
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    call(cargo().args(clippy))?;
+    call(cargo().env("RUSTDOCFLAGS", "-D warnings").args([
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+        "--locked",
+    ]))?;
+    other_systems()
+}
+
+/// Checks the product for the systems whose standard library is installed here. Nothing is linked,
+/// so neither their linkers nor their C compilers are needed.
+fn other_systems() -> Outcome {
+    let installed = Command::new("rustup")
+        .args(["target", "list", "--installed"])
+        .output();
+    let installed = installed.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    let installed = installed.unwrap_or_default();
+    for target in ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"] {
+        if !installed.lines().any(|line| line == target) {
+            println!("xtask: {target} is not installed, so it is not checked");
+            continue;
+        }
+        // The variable is how cargo tells BLAKE3's build script to leave its assembly out.
+        let mut check = cargo();
+        check.env("CARGO_FEATURE_PURE", "1");
+        check.args(["check", "--locked", "--target", target]);
+        for package in ["xdfs-cli", "xdfs-testkit"] {
+            check.args(["--package", package]);
+        }
+        call(&mut check)?;
+    }
+    Ok(())
+}
+
+fn bench(args: &[OsString]) -> Outcome {
+    let run = [
+        "run",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "xdfs-bench",
+        "--",
+    ];
+    call(cargo().args(run).args(args))
+}
+
+/// The root of the workspace.
+fn root() -> &'static Path {
+    // Not the folder of the compiler's run: the checkout may have moved since.
+    static ROOT: std::sync::LazyLock<PathBuf> = std::sync::LazyLock::new(|| {
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        here.and_then(|here| here.parent().map(Path::to_owned))
+            .unwrap_or_else(|| ".".into())
+    });
+    &ROOT
+}
+
+/// Cargo, in the root of the workspace.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs `command` and passes its failure on.
+fn call(command: &mut Command) -> Outcome {
+    println!("xtask: {}", shown(command));
+    let status = command
+        .status()
+        .map_err(|e| format!("can't run {}: {e}", shown(command)))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::Status(code(status)))
+    }
+}
+
+/// The exit code to end with; 1 if a signal ended it.
+fn code(status: std::process::ExitStatus) -> u8 {
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1)
+}
+
+/// A command as one would type it, without the folder of the program.
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    std::iter::once(name)
+        .chain(command.get_args())
+        .map(|part| part.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

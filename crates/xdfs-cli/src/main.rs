@@ -1,2 +1,43 @@
-//! placeholder
-fn main() {}
+//! The program `xdfs`: serve a directory, copy files, measure, demonstrate.
+//!
+//! Parse, run, exit. Each command has a file; [`flags`] is the one definition of the command line.
+//! Everything is written on the library `xdfs` alone. Data and JSON go to standard output,
+//! messages, progress and logs to standard error.
+
+#![forbid(unsafe_code)]
+
+mod console;
+mod cp;
+mod demo;
+mod exit_codes;
+mod flags;
+mod generate;
+mod human;
+mod interrupt;
+mod json;
+mod perf;
+mod place;
+mod progress;
+mod rate;
+mod report;
+mod serve;
+mod session;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use flags::{Cli, Command};
+
+fn main() -> ExitCode {
+    let code = match Cli::parse().command {
+        Command::Serve(flags) => serve::run(flags),
+        Command::Cp(flags) => cp::run(&flags),
+        Command::Perf(flags) => perf::run(&flags),
+        Command::Demo(flags) => demo::run(flags),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man(&dir),
+    };
+    ExitCode::from(code)
+}

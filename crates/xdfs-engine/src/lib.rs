@@ -1,1 +1,28 @@
-//! placeholder
+//! The parallel I/O dispatcher (PIOD): one [`pipeline`] thread a session drives all its channels
+//! by event dispatch, with one file handle a file and no locks on the data path.
+//!
+//! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
+//!   out of them is done here.
+//! - [`storage`]: the thread that writes what a session receives, and makes it durable.
+//! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
+//! - [`kernel`]: how a pipeline waits; replaceable.
+//!
+//! The crate is used by `xdfs`, which gives it a friendlier face.
+
+#![forbid(unsafe_code)]
+
+pub mod acceptor;
+mod channel;
+pub mod command;
+mod feeder;
+pub mod kernel;
+pub mod pipeline;
+mod pool;
+mod rate;
+mod storage;
+
+pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl};
+pub use command::{
+    Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
+};
+pub use pipeline::{Dial, Pipeline};

@@ -3,8 +3,29 @@
 //! A [`Fragment`] is the digest state of one range. Two fragments that touch combine into one:
 //! CRC-64/NVME always, BLAKE3 when they are sibling subtrees of the file's hash tree. When one
 //! state covers the file, the digest of the whole is known, whatever the order of arrival.
+//!
+//! Both machines keep one [`FragmentMap`] a file. What reads or writes the payload feeds one
+//! [`BlockHasher`] a block, in one pass over bytes that are in the cache anyway.
+//!
+//! BLAKE3 needs blocks that are subtrees: a block starts at a multiple of its (power of two) size,
+//! and only the last of a file may be shorter. What breaks this is refused by
+//! [`FragmentMap::insert`]; nothing here panics.
+
+mod crc64;
+
+use std::collections::BTreeMap;
+
+use blake3::hazmat::{
+    HasherExt, Mode, max_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
+};
+use crc_fast::CrcAlgorithm;
 
 use crate::range::{ByteRange, RangeSet};
+
+/// The smallest subtree of BLAKE3, in bytes: one chunk. Every subtree starts at a multiple of it.
+pub const SUBTREE_BYTES_MIN: u64 = blake3::CHUNK_LEN as u64;
+/// Bytes that all digests of a block pass over before the next: few enough to stay in the cache.
+const PASS_BYTES: usize = 64 << 10;
 
 /// Which digest of the whole file is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,6 +38,17 @@ pub enum DigestKind {
     Crc64Nvme,
     /// BLAKE3, cryptographic.
     Blake3,
+}
+
+impl DigestKind {
+    /// The digest of no bytes at all.
+    fn of_nothing(self) -> DigestValue {
+        match self {
+            Self::None => DigestValue::None,
+            Self::Crc64Nvme => DigestValue::Crc64Nvme(crc64::zeros(0)),
+            Self::Blake3 => DigestValue::Blake3(blake3::hash(&[]).into()),
+        }
+    }
 }
 
 /// The digest of a whole file.
@@ -41,9 +73,22 @@ pub enum FragmentState {
     Blake3 {
         /// Chaining value of the subtree when it is part of a larger one.
         node: [u8; 32],
-        /// Hash if the subtree is the whole file; only meaningful for ranges that start at 0.
+        /// Hash if the subtree is the whole file. Only ranges that start at 0 have one; all zero
+        /// in the others.
         root: [u8; 32],
     },
+}
+
+impl FragmentState {
+    /// The digest that it is a state of.
+    #[must_use]
+    pub fn kind(&self) -> DigestKind {
+        match self {
+            Self::None => DigestKind::None,
+            Self::Crc64Nvme(_) => DigestKind::Crc64Nvme,
+            Self::Blake3 { .. } => DigestKind::Blake3,
+        }
+    }
 }
 
 /// A range and its digest state.
@@ -55,29 +100,162 @@ pub struct Fragment {
     pub state: FragmentState,
 }
 
+impl Fragment {
+    /// Whether the range can be a subtree of BLAKE3: it starts on a chunk and doesn't reach over
+    /// the end of the largest subtree that starts there.
+    fn is_subtree(&self) -> bool {
+        let range = self.range;
+        range.start.is_multiple_of(SUBTREE_BYTES_MIN)
+            && max_subtree_len(range.start).is_none_or(|max| range.len() <= max)
+    }
+
+    /// Whether the range is a subtree without a ragged end.
+    fn is_full_subtree(&self) -> bool {
+        let len = self.range.len();
+        len.is_power_of_two() && len >= SUBTREE_BYTES_MIN && self.is_subtree()
+    }
+
+    /// The fragment of two ranges that touch, `self` being the left one; `None` if their states
+    /// don't combine.
+    fn merged(&self, right: &Self) -> Option<Self> {
+        if self.range.end != right.range.start {
+            return None;
+        }
+        let range = ByteRange {
+            start: self.range.start,
+            end: right.range.end,
+        };
+        let state = match (self.state, right.state) {
+            (FragmentState::None, FragmentState::None) => FragmentState::None,
+            (FragmentState::Crc64Nvme(a), FragmentState::Crc64Nvme(b)) => {
+                FragmentState::Crc64Nvme(crc64::combine(a, b, right.range.len()))
+            }
+            (FragmentState::Blake3 { node: a, .. }, FragmentState::Blake3 { node: b, .. }) => {
+                // Siblings: of one size, and the left one starts where their parent does. A ragged
+                // right sibling has to wait until the end of the file is known.
+                let siblings = self.is_full_subtree()
+                    && self.range.len() == right.range.len()
+                    && range.start.is_multiple_of(range.len());
+                if !siblings {
+                    return None;
+                }
+                let root = match range.start {
+                    0 => merge_subtrees_root(&a, &b, Mode::Hash).into(),
+                    _ => [0; 32],
+                };
+                FragmentState::Blake3 {
+                    node: merge_subtrees_non_root(&a, &b, Mode::Hash),
+                    root,
+                }
+            }
+            _ => return None,
+        };
+        Some(Self { range, state })
+    }
+}
+
 /// Computes the CRC-32C of a block and its [`Fragment`] as the payload passes, in pieces.
 #[derive(Debug)]
-pub struct BlockHasher {}
+pub struct BlockHasher {
+    check: Option<crc_fast::Digest>,
+    offset: u64,
+    length: u64,
+    state: HasherState,
+}
+
+/// The state of a block's whole-file digest.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the CRC is the common case: an allocation a block would cost more than the bytes"
+)]
+enum HasherState {
+    None,
+    Crc64Nvme(crc_fast::Digest),
+    // Two kilobytes: more than is worth moving, and hashing a block takes far longer than this.
+    Blake3(Box<blake3::Hasher>),
+    // The block is no subtree, so that its state is of no use.
+    NoSubtree,
+}
 
 impl BlockHasher {
     /// A hasher for a block at `offset`. With `check` false the check value stays 0.
-    /// For BLAKE3 `offset` must be a multiple of the block size, a power of two of at least 1024.
+    /// For BLAKE3 `offset` must be a multiple of the block size, a power of two of at least 1024;
+    /// where it isn't, the fragment is one that [`FragmentMap::insert`] refuses.
     #[must_use]
     pub fn new(kind: DigestKind, check: bool, offset: u64) -> Self {
-        let _ = (kind, check, offset);
-        todo!()
+        let state = match kind {
+            DigestKind::None => HasherState::None,
+            DigestKind::Crc64Nvme => {
+                HasherState::Crc64Nvme(crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme))
+            }
+            DigestKind::Blake3 if offset.is_multiple_of(SUBTREE_BYTES_MIN) => {
+                let mut hasher = Box::new(blake3::Hasher::new());
+                hasher.set_input_offset(offset);
+                HasherState::Blake3(hasher)
+            }
+            DigestKind::Blake3 => HasherState::NoSubtree,
+        };
+        let check = check.then(|| crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi));
+        Self {
+            check,
+            offset,
+            length: 0,
+            state,
+        }
     }
 
     /// Takes the next bytes of the payload.
     pub fn update(&mut self, bytes: &[u8]) {
-        let _ = bytes;
-        todo!()
+        for bytes in bytes.chunks(PASS_BYTES) {
+            if let Some(check) = &mut self.check {
+                check.update(bytes);
+            }
+            self.length = self.length.saturating_add(bytes.len() as u64);
+            match &mut self.state {
+                HasherState::None | HasherState::NoSubtree => {}
+                HasherState::Crc64Nvme(crc) => crc.update(bytes),
+                HasherState::Blake3(hasher) => {
+                    // More than a subtree holds would be a panic of the hasher.
+                    if max_subtree_len(self.offset).is_none_or(|max| self.length <= max) {
+                        hasher.update(bytes);
+                    } else {
+                        self.state = HasherState::NoSubtree;
+                    }
+                }
+            }
+        }
     }
 
     /// The check value and the fragment.
     #[must_use]
     pub fn finish(self) -> (u32, Fragment) {
-        todo!()
+        // The register of a 32-bit CRC has no higher bits.
+        let check = self.check.map_or(0, |check| check.finalize() as u32);
+        let end = self.offset.saturating_add(self.length);
+        let state = match self.state {
+            HasherState::None | HasherState::NoSubtree => FragmentState::None,
+            HasherState::Crc64Nvme(crc) => FragmentState::Crc64Nvme(crc.finalize()),
+            // Without bytes there is no subtree.
+            HasherState::Blake3(_) if self.length == 0 => FragmentState::None,
+            HasherState::Blake3(hasher) => FragmentState::Blake3 {
+                node: hasher.finalize_non_root(),
+                root: match self.offset {
+                    0 => hasher.finalize().into(),
+                    _ => [0; 32],
+                },
+            },
+        };
+        (
+            check,
+            Fragment {
+                range: ByteRange {
+                    start: self.offset,
+                    end,
+                },
+                state,
+            },
+        )
     }
 }
 
@@ -86,13 +264,19 @@ impl BlockHasher {
 pub struct FragmentMap {
     kind: DigestKind,
     ranges: RangeSet,
+    /// By the start of the range; no two overlap, and no two that touch could be merged.
+    fragments: BTreeMap<u64, Fragment>,
 }
 
 impl FragmentMap {
     /// An empty map.
     #[must_use]
     pub fn new(kind: DigestKind) -> Self {
-        Self { kind, ranges: RangeSet::new() }
+        Self {
+            kind,
+            ranges: RangeSet::new(),
+            fragments: BTreeMap::new(),
+        }
     }
 
     /// The kind of digest.
@@ -101,16 +285,81 @@ impl FragmentMap {
         self.kind
     }
 
-    /// Adds a fragment; one that overlaps what is held already is ignored and `false` returned.
+    /// Adds a fragment. One that is empty, that overlaps what is held already, whose state is of
+    /// another kind, or that can't be a subtree where the kind is BLAKE3, is ignored and `false`
+    /// returned.
     pub fn insert(&mut self, fragment: Fragment) -> bool {
-        let _ = fragment;
-        todo!()
+        let usable = !fragment.range.is_empty()
+            && fragment.state.kind() == self.kind
+            && (self.kind != DigestKind::Blake3 || fragment.is_subtree());
+        if !usable || self.overlaps(fragment.range) {
+            return false;
+        }
+        self.ranges.insert(fragment.range);
+        let mut merged = fragment;
+        // Each merge of BLAKE3 can make a sibling for the next larger subtree.
+        loop {
+            let left = self
+                .fragments
+                .range(..merged.range.start)
+                .next_back()
+                .map(|(_, f)| *f);
+            if let Some((left, whole)) = left.and_then(|l| Some((l, l.merged(&merged)?))) {
+                self.fragments.remove(&left.range.start);
+                merged = whole;
+                continue;
+            }
+            let right = self.fragments.get(&merged.range.end).copied();
+            if let Some((right, whole)) = right.and_then(|r| Some((r, merged.merged(&r)?))) {
+                self.fragments.remove(&right.range.start);
+                merged = whole;
+                continue;
+            }
+            break;
+        }
+        self.fragments.insert(merged.range.start, merged);
+        true
     }
 
-    /// Adds a range of zeros without touching so many bytes where the kind allows it.
-    pub fn insert_zeros(&mut self, range: ByteRange, block_size: u64) {
-        let _ = (range, block_size);
-        todo!()
+    /// Adds a range of zeros, as [`Self::insert`] does. No byte is touched where the kind allows
+    /// it; BLAKE3 hashes the zeros, in pieces of at most `block_size` (a power of two of at least
+    /// 1024), so the caller has to bound the range.
+    pub fn insert_zeros(&mut self, range: ByteRange, block_size: u64) -> bool {
+        if range.is_empty() || self.overlaps(range) {
+            return false;
+        }
+        match self.kind {
+            DigestKind::None => self.insert(Fragment {
+                range,
+                state: FragmentState::None,
+            }),
+            DigestKind::Crc64Nvme => {
+                let state = FragmentState::Crc64Nvme(crc64::zeros(range.len()));
+                self.insert(Fragment { range, state })
+            }
+            DigestKind::Blake3 => {
+                let block = block_size.max(SUBTREE_BYTES_MIN);
+                if !range.start.is_multiple_of(SUBTREE_BYTES_MIN) || !block.is_power_of_two() {
+                    return false;
+                }
+                let mut start = range.start;
+                while start < range.end {
+                    let len = max_subtree_len(start).unwrap_or(block).min(block);
+                    let len = len.min(range.end - start);
+                    self.insert(zero_subtree(start, len));
+                    start += len;
+                }
+                true
+            }
+        }
+    }
+
+    fn overlaps(&self, range: ByteRange) -> bool {
+        // Of the fragments that start before the end, the last is the only one that can reach in.
+        self.fragments
+            .range(..range.end)
+            .next_back()
+            .is_some_and(|(_, held)| held.range.end > range.start)
     }
 
     /// The bytes that are covered.
@@ -121,13 +370,77 @@ impl FragmentMap {
 
     /// The fragments in order.
     pub fn fragments(&self) -> impl Iterator<Item = &Fragment> {
-        [].iter()
+        self.fragments.values()
     }
 
-    /// The digest of the whole, once bytes 0..`length` are covered; `None` before.
+    /// The digest of the whole, once bytes 0..`length` and no others are covered; `None` before.
+    /// It stays `None` where blocks that were no proper subtrees make the digest unknowable.
     #[must_use]
     pub fn digest(&self, length: u64) -> Option<DigestValue> {
-        let _ = length;
-        todo!()
+        if length == 0 {
+            return self.fragments.is_empty().then(|| self.kind.of_nothing());
+        }
+        let whole = ByteRange {
+            start: 0,
+            end: length,
+        };
+        if self.ranges.as_slice() != [whole] {
+            return None;
+        }
+        match self.kind {
+            DigestKind::None => Some(DigestValue::None),
+            DigestKind::Crc64Nvme => match self.fragments.get(&0)? {
+                Fragment {
+                    range,
+                    state: FragmentState::Crc64Nvme(crc),
+                } if *range == whole => Some(DigestValue::Crc64Nvme(*crc)),
+                _ => None,
+            },
+            DigestKind::Blake3 => self.blake3_root().map(DigestValue::Blake3),
+        }
     }
+
+    /// The hash of the whole from subtrees that cover it without a gap. What is left after merging
+    /// siblings is one subtree for each bit of the length and a ragged one: the right edge of the
+    /// tree, which is folded from the right.
+    fn blake3_root(&self) -> Option<[u8; 32]> {
+        let mut right_edge = self.fragments.values().rev();
+        let last = right_edge.next()?;
+        let FragmentState::Blake3 { node, root } = last.state else {
+            return None;
+        };
+        if last.range.start == 0 {
+            return Some(root);
+        }
+        let (mut right, mut right_len) = (node, last.range.len());
+        for fragment in right_edge {
+            let FragmentState::Blake3 { node, .. } = fragment.state else {
+                return None;
+            };
+            // A right child is never larger than its sibling on the left.
+            if !fragment.is_full_subtree() || fragment.range.len() < right_len {
+                return None;
+            }
+            if fragment.range.start == 0 {
+                return Some(merge_subtrees_root(&node, &right, Mode::Hash).into());
+            }
+            right = merge_subtrees_non_root(&node, &right, Mode::Hash);
+            right_len += fragment.range.len();
+        }
+        None
+    }
+}
+
+/// The fragment of `len` zeros that start at `start`, which is a multiple of a chunk.
+fn zero_subtree(start: u64, len: u64) -> Fragment {
+    static ZEROS: [u8; PASS_BYTES] = [0; PASS_BYTES];
+    let mut hasher = BlockHasher::new(DigestKind::Blake3, false, start);
+    let mut left = len;
+    while left > 0 {
+        let piece = left.min(PASS_BYTES as u64);
+        // At most PASS_BYTES, so it fits any usize.
+        hasher.update(&ZEROS[..piece as usize]);
+        left -= piece;
+    }
+    hasher.finish().1
 }

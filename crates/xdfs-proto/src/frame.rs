@@ -8,18 +8,81 @@
 //! ```
 //!
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
+//!
+//! Here are the types and the two headers; how the bodies of the other frames are laid out is in
+//! `codec`. Who reads from a channel decodes a [`FrameHeader`], which bounds the length of what
+//! follows, and then the rest with [`BlockHeader::decode`] or [`Frame::decode`].
+
+mod codec;
 
 use crate::digest::{DigestKind, DigestValue, Fragment};
 use crate::fault::Fault;
 use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
 use crate::limits::Limits;
 use crate::range::ByteRange;
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, Reader};
 
 /// Bytes of the header of every frame.
 pub const FRAME_HEADER_BYTES: usize = 8;
 /// Bytes of a BLOCK before its payload: the frame header, file, check value and offset.
 pub const BLOCK_HEADER_BYTES: usize = 24;
+/// Smallest block size of a file, in bytes: one chunk of BLAKE3.
+pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
+/// Largest block size of a file, in bytes.
+pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
+
+/// The kinds of frames, as numbers on the wire. 0x01 to 0x0f manage the session, 0x10 to 0x1f are
+/// events of a channel, 0x20 to 0x2f carry data; 0x7f is the exception header.
+pub mod kind {
+    /// Registers a session.
+    pub const SESSION: u8 = 0x01;
+    /// Answers SESSION.
+    pub const SESSION_OK: u8 = 0x02;
+    /// Adds a channel.
+    pub const JOIN: u8 = 0x03;
+    /// Answers JOIN.
+    pub const JOIN_OK: u8 = 0x04;
+    /// Ends one channel.
+    pub const LEAVE: u8 = 0x05;
+    /// End of the session.
+    pub const EOFT: u8 = 0x10;
+    /// End of a file.
+    pub const EOFR: u8 = 0x11;
+    /// Offers an upload.
+    pub const XFTSMU: u8 = 0x12;
+    /// Asks for a download.
+    pub const XFTSM: u8 = 0x13;
+    /// Changes to path calls.
+    pub const XPATHM: u8 = 0x14;
+    /// Changes to remote file I/O.
+    pub const XDFSM: u8 = 0x15;
+    /// Nothing.
+    pub const NOOP: u8 = 0x16;
+    /// Goes on in the latest mode.
+    pub const CONM: u8 = 0x17;
+    /// Negotiates the zero-copy form.
+    pub const ZXDFS: u8 = 0x18;
+    /// Offers the file of a download.
+    pub const OFFER: u8 = 0x19;
+    /// Takes an offer.
+    pub const ACCEPT: u8 = 0x1a;
+    /// Counts the data frames read.
+    pub const ACK: u8 = 0x1b;
+    /// Asks for bytes again.
+    pub const REPEAT: u8 = 0x1c;
+    /// Counts the durable bytes.
+    pub const DURABLE: u8 = 0x1d;
+    /// The file stands under its name.
+    pub const PUBLISHED: u8 = 0x1e;
+    /// Ends one file.
+    pub const CANCEL: u8 = 0x1f;
+    /// Payload.
+    pub const BLOCK: u8 = 0x20;
+    /// Zeros that aren't sent.
+    pub const HOLE: u8 = 0x21;
+    /// The exception header.
+    pub const EXCEPTION: u8 = 0x7f;
+}
 
 /// How a session starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,22 +331,63 @@ impl FrameHeader {
     /// # Errors
     /// An unknown kind, reserved bits that are set, or a length over the limit.
     pub fn decode(bytes: [u8; FRAME_HEADER_BYTES], limits: &Limits) -> Result<Self, DecodeError> {
-        let _ = (bytes, limits);
-        todo!()
+        let [kind, flags, r0, r1, l0, l1, l2, l3] = bytes;
+        let defined = codec::flags_defined(kind).ok_or(DecodeError::UnknownKind(kind))?;
+        if flags & !defined != 0 {
+            return Err(DecodeError::Invalid("flags of a frame"));
+        }
+        if [r0, r1] != [0, 0] {
+            return Err(DecodeError::Invalid("reserved field of a frame"));
+        }
+        let length = u32::from_be_bytes([l0, l1, l2, l3]);
+        let (field, limit) = if kind == kind::BLOCK {
+            if length <= BLOCK_BODY_HEADER {
+                return Err(DecodeError::Invalid("length of a block"));
+            }
+            (
+                "length of a block",
+                limits.block_bytes_max.saturating_add(BLOCK_BODY_HEADER),
+            )
+        } else {
+            ("length of a frame", limits.control_frame_bytes_max)
+        };
+        if length > limit {
+            let (actual, limit) = (u64::from(length), u64::from(limit));
+            return Err(DecodeError::TooLarge {
+                field,
+                actual,
+                limit,
+            });
+        }
+        Ok(Self {
+            kind,
+            flags,
+            length,
+        })
     }
 
     /// Whether the frame is a BLOCK, whose next 16 bytes are a block header.
     #[must_use]
     pub fn is_block(&self) -> bool {
-        todo!()
+        self.kind == kind::BLOCK
     }
 }
+
+/// Bytes of the body of a BLOCK before its payload.
+const BLOCK_BODY_HEADER: u32 = (BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
 
 impl BlockHeader {
     /// The bytes before the payload.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK_HEADER_BYTES] {
-        todo!()
+        let mut bytes = [0; BLOCK_HEADER_BYTES];
+        bytes[0] = kind::BLOCK;
+        let length = self.length.saturating_add(BLOCK_BODY_HEADER);
+        bytes[4..8].copy_from_slice(&length.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.file.0.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.check.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes
     }
 
     /// Decodes what follows the frame header of a BLOCK.
@@ -294,30 +398,32 @@ impl BlockHeader {
         header: FrameHeader,
         bytes: [u8; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES],
     ) -> Result<Self, DecodeError> {
-        let _ = (header, bytes);
-        todo!()
-    }
-}
-
-impl Frame {
-    /// Appends the frame to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let _ = out;
-        todo!()
-    }
-
-    /// Decodes the body of a frame that isn't a BLOCK.
-    ///
-    /// # Errors
-    /// See [`DecodeError`]. Never allocates more than a small multiple of `body.len()`.
-    pub fn decode(header: FrameHeader, body: &[u8], limits: &Limits) -> Result<Self, DecodeError> {
-        let _ = (header, body, limits);
-        todo!()
+        let mut body = Reader::new(&bytes);
+        let file = FileId(body.u32("file of a block")?);
+        let check = body.u32("check value of a block")?;
+        let offset = body.u64("offset of a block")?;
+        let length = match header.length.checked_sub(BLOCK_BODY_HEADER) {
+            Some(length) if length > 0 => length,
+            _ => return Err(DecodeError::Invalid("length of a block")),
+        };
+        if offset.checked_add(u64::from(length)).is_none() {
+            return Err(DecodeError::Invalid("offset of a block"));
+        }
+        Ok(Self {
+            file,
+            check,
+            offset,
+            length,
+        })
     }
 
-    /// The name of the kind, for messages.
+    /// The bytes that the payload covers.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        todo!()
+    pub fn range(&self) -> ByteRange {
+        let end = self.offset.saturating_add(u64::from(self.length));
+        ByteRange {
+            start: self.offset,
+            end,
+        }
     }
 }

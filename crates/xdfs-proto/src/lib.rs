@@ -13,6 +13,7 @@
 pub mod digest;
 pub mod fault;
 pub mod frame;
+pub mod handshake;
 pub mod id;
 pub mod limits;
 pub mod opening;

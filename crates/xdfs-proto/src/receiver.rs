@@ -1,1 +1,582 @@
-//! The machine that receives files.
+//! The machine that receives files: a download client or an upload server.
+//!
+//! It checks every block before its payload is taken, knows what is held and what is durable, asks
+//! again for what arrived damaged, and publishes only what is complete and verified. It never sees
+//! payload: the caller reads it, computes the check value and the [`Fragment`], and writes it.
+//!
+//! ```text
+//!   Xftsmu, Offer         opened()          complete, digests equal      published()
+//! ---------------> Opening -------> Receiving --------------> Publishing ----------> Published
+//!                     |                |                          |
+//!                     +----------------+--------------------------+--> (gone) on Cancel, fail()
+//! ```
+//!
+//! Drain order: after every call that changes the machine, call [`Receiver::poll_output`] until it
+//! returns `None`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
+use crate::fault::{Code, Fault, Retry, Side};
+use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
+use crate::id::{ChannelIndex, FileId};
+use crate::limits::Limits;
+use crate::range::{ByteRange, RangeSet};
+use crate::sender::{cancelled_by_peer, farewell};
+
+/// Blocks of one file whose check may fail before the file does.
+const MISMATCHES_MAX: u32 = 8;
+/// Ended files whose last word is kept, for an EOFR that comes again after a lost channel.
+const ANSWERS_KEPT: usize = 64;
+/// Payload bytes after which the channels' acknowledgements are due at once.
+const ACK_BYTES: u64 = 1 << 20;
+
+/// What to do with the payload of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Read it and drop it: the bytes are held already, or the file ended.
+    Discard,
+    /// Read it, hash it with the digest of the file, and write it.
+    Take(DigestKind),
+}
+
+/// What the caller has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Output {
+    /// Close the sink of the file and throw away what it holds: it can't be used.
+    Discard {
+        /// The file.
+        file: FileId,
+    },
+    /// The file ended in a failure; durable ranges are kept. It is gone from the machine.
+    Failed {
+        /// The file.
+        file: FileId,
+        /// Why.
+        fault: Fault,
+    },
+    /// The file is published. The answer to the sender is among the outputs too.
+    Finished {
+        /// The file.
+        file: FileId,
+        /// Its length in bytes.
+        length: u64,
+        /// The verified digest.
+        digest: DigestValue,
+        /// Share of the sender's time spent waiting for its store, in thousandths.
+        store_wait_permille: u16,
+    },
+    /// A region of zeros is held, for which no payload comes.
+    Hole {
+        /// The file.
+        file: FileId,
+        /// The region.
+        range: ByteRange,
+    },
+    /// Open a sink for the file and call [`Receiver::opened`] or [`Receiver::fail`].
+    Open(Offer),
+    /// Everything is there and verified: publish it and call [`Receiver::published`].
+    Publish {
+        /// The file.
+        file: FileId,
+        /// Its final length in bytes.
+        length: u64,
+    },
+    /// Send this frame on any channel that is alive.
+    Transmit(Frame),
+    /// Send this frame on this channel.
+    TransmitOn(ChannelIndex, Frame),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Requested,
+    Opening,
+    Receiving,
+    Publishing,
+}
+
+#[derive(Debug)]
+struct File {
+    state: State,
+    request: Option<Request>,
+    offer: Option<Offer>,
+    accept: Option<Accept>,
+    length: Option<u64>,
+    held: FragmentMap,
+    block_size: u64,
+    resumed: u64,
+    repeats: RangeSet,
+    repeated: u64,
+    mismatches: u32,
+    end: Option<(u64, DigestValue, u16)>,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    data_frames: u64,
+    told: u64,
+}
+
+/// The receiving machine of one session. See the module documentation.
+#[derive(Debug)]
+pub struct Receiver {
+    limits: Limits,
+    files: BTreeMap<FileId, File>,
+    answers: VecDeque<(FileId, Frame)>,
+    /// Files that ended here while blocks may still be on their way: all numbers up to this one
+    /// that aren't in `files`.
+    last_file: FileId,
+    channels: BTreeMap<ChannelIndex, Channel>,
+    /// Channels with data frames that weren't acknowledged, and the bytes of those.
+    unacknowledged: Vec<ChannelIndex>,
+    unacknowledged_bytes: u64,
+    outputs: VecDeque<Output>,
+}
+
+impl Receiver {
+    /// A machine without files and channels.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            files: BTreeMap::new(),
+            answers: VecDeque::new(),
+            last_file: FileId(0),
+            channels: BTreeMap::new(),
+            unacknowledged: Vec::new(),
+            unacknowledged_bytes: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// A channel may bring blocks from now on.
+    pub fn channel_up(&mut self, channel: ChannelIndex) {
+        self.channels.insert(channel, Channel::default());
+    }
+
+    /// A channel is gone. Control frames whose answer is outstanding are sent again.
+    pub fn channel_down(&mut self, channel: ChannelIndex) {
+        self.channels.remove(&channel);
+        self.unacknowledged.retain(|c| *c != channel);
+        for (&id, file) in &self.files {
+            if let (State::Requested, Some(request)) = (file.state, &file.request) {
+                self.outputs.push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+            }
+            for &range in file.repeats.as_slice() {
+                self.outputs.push_back(Output::Transmit(Frame::Repeat { file: id, range }));
+            }
+        }
+    }
+
+    /// Asks for a file (download).
+    pub fn request(&mut self, request: Request) {
+        let id = request.file;
+        self.last_file = self.last_file.max(id);
+        self.outputs.push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+        self.files.insert(id, File::new(State::Requested, request.digest, Some(request)));
+    }
+
+    /// Takes a frame of the sender. Frames that aren't for a receiver are a violation.
+    ///
+    /// # Errors
+    /// A fault that ends the session.
+    pub fn handle_frame(&mut self, channel: ChannelIndex, frame: Frame) -> Result<(), Fault> {
+        match frame {
+            Frame::Xftsmu(offer) => self.offered(offer),
+            Frame::Offer(offer) => self.answered(offer),
+            Frame::Hole { file, range } => self.hole(channel, file, range),
+            Frame::Eofr { file, length, digest, store_wait_permille } => {
+                self.ended(file, length, digest, store_wait_permille)
+            }
+            Frame::Cancel { file } => {
+                self.fail(file, cancelled_by_peer("receive the file"));
+                Ok(())
+            }
+            other => Err(violation(format!("{} came where a receiver is", other.name()))),
+        }
+    }
+
+    fn offered(&mut self, offer: Offer) -> Result<(), Fault> {
+        if let Some(file) = self.files.get(&offer.file) {
+            // An offer that came again after a lost channel; its answer may be lost too.
+            if file.offer.as_ref() != Some(&offer) {
+                return Err(violation(format!("file {} was offered twice", offer.file)));
+            }
+            if let Some(accept) = &file.accept {
+                self.outputs.push_back(Output::Transmit(Frame::Accept(accept.clone())));
+            }
+            return Ok(());
+        }
+        if offer.file <= self.last_file {
+            return Err(violation(format!("file number {} was used before", offer.file)));
+        }
+        if self.files.len() >= self.limits.open_files_max {
+            return Err(Fault::new(
+                Code::LimitExceeded,
+                "offer a file",
+                format!("more than {} files are open in the session", self.limits.open_files_max),
+            ));
+        }
+        self.last_file = offer.file;
+        let mut file = File::new(State::Opening, offer.digest, None);
+        file.length = offer.length;
+        file.offer = Some(offer.clone());
+        self.files.insert(offer.file, file);
+        self.outputs.push_back(Output::Open(offer));
+        Ok(())
+    }
+
+    fn answered(&mut self, offer: Offer) -> Result<(), Fault> {
+        let Some(file) = self.files.get_mut(&offer.file) else {
+            // Cancelled here in the meantime.
+            return if offer.file <= self.last_file {
+                Ok(())
+            } else {
+                Err(violation(format!("file {} was not asked for", offer.file)))
+            };
+        };
+        if file.state != State::Requested {
+            if file.offer.as_ref() != Some(&offer) {
+                return Err(violation(format!("file {} was offered twice", offer.file)));
+            }
+            if let Some(accept) = &file.accept {
+                self.outputs.push_back(Output::Transmit(Frame::Accept(accept.clone())));
+            }
+            return Ok(());
+        }
+        if file.request.as_ref().is_some_and(|r| r.digest != offer.digest) {
+            return Err(violation("OFFER names another digest than was asked for".into()));
+        }
+        file.state = State::Opening;
+        file.length = offer.length;
+        file.offer = Some(offer.clone());
+        self.outputs.push_back(Output::Open(offer));
+        Ok(())
+    }
+
+    /// The sink is open: blocks may come. `durable` is what its journal holds.
+    ///
+    /// # Errors
+    /// The journal's ranges overlap or lie past the end of the file.
+    pub fn opened(
+        &mut self,
+        id: FileId,
+        path: Vec<u8>,
+        block_size: u32,
+        durable: Vec<Fragment>,
+    ) -> Result<(), Fault> {
+        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
+        let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
+        for fragment in &durable {
+            if !whole.contains(&fragment.range) || !file.held.insert(*fragment) {
+                return Err(Fault::new(
+                    Code::Internal,
+                    "resume the transfer",
+                    "the journal's ranges overlap or lie past the end",
+                ));
+            }
+        }
+        file.state = State::Receiving;
+        file.resumed = file.held.ranges().total();
+        file.block_size = u64::from(block_size);
+        let accept = Accept { file: id, path, block_size, durable };
+        file.accept = Some(accept.clone());
+        self.outputs.push_back(Output::Transmit(Frame::Accept(accept)));
+        if file.offer.as_ref().is_some_and(|o| o.dry_run) {
+            self.files.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Checks the header of a block whose payload comes next.
+    ///
+    /// # Errors
+    /// A violation that ends the session: an unknown file, a range past the end, a partial overlap
+    /// with what is held, or a limit.
+    pub fn begin_block(&mut self, header: &BlockHeader) -> Result<Disposition, Fault> {
+        let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
+            return Err(violation("a block ends past the largest offset".into()));
+        };
+        self.check_range(header.file, range)
+    }
+
+    fn check_range(&self, id: FileId, range: ByteRange) -> Result<Disposition, Fault> {
+        let Some(file) = self.files.get(&id) else {
+            return if id <= self.last_file && id.0 > 0 {
+                Ok(Disposition::Discard)
+            } else {
+                Err(violation(format!("a block came for file {id}, which was not accepted")))
+            };
+        };
+        if file.accept.is_none() {
+            return Err(violation(format!("a block came for file {id} before it was accepted")));
+        }
+        if file.length.is_some_and(|n| range.end > n) {
+            return Err(violation(format!(
+                "a block at {range} lies past the end of the file at {}",
+                file.length.unwrap_or(0)
+            )));
+        }
+        let held = file.held.ranges();
+        if held.contains(range) {
+            return Ok(Disposition::Discard);
+        }
+        if held.overlaps(range) {
+            return Err(violation(format!("a block at {range} overlaps bytes that are held")));
+        }
+        if held.as_slice().len() >= self.limits.fragments_max {
+            return Err(Fault::new(
+                Code::LimitExceeded,
+                "receive a block",
+                format!("more than {} separate ranges are held", self.limits.fragments_max),
+            ));
+        }
+        if file.state != State::Receiving {
+            return Ok(Disposition::Discard);
+        }
+        Ok(Disposition::Take(file.held.kind()))
+    }
+
+    /// The payload of a block was read to its end. `fragment` is its digest state, or `None` if
+    /// its check value was wrong or it was discarded; `wrong` tells the two apart. Returns whether
+    /// the fragment is new, so that the caller records it as written.
+    pub fn end_block(
+        &mut self,
+        channel: ChannelIndex,
+        header: &BlockHeader,
+        fragment: Option<Fragment>,
+        wrong: bool,
+    ) -> bool {
+        self.count(channel, u64::from(header.length));
+        let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
+            return false;
+        };
+        let Some(file) = self.files.get_mut(&header.file) else { return false };
+        if wrong {
+            file.mismatches += 1;
+            file.repeated += range.len();
+            if file.mismatches > MISMATCHES_MAX {
+                let fault = Fault::new(
+                    Code::IntegrityMismatch,
+                    "receive the file",
+                    format!("the check values of {} blocks were wrong", file.mismatches),
+                )
+                .hint("check the memory and the network cards on the way, then run it again")
+                .retry(Retry::Now);
+                self.fail(header.file, fault);
+                return false;
+            }
+            file.repeats.insert(range);
+            self.outputs.push_back(Output::TransmitOn(
+                channel,
+                Frame::Repeat { file: header.file, range },
+            ));
+            return false;
+        }
+        let Some(fragment) = fragment else { return false };
+        if file.state != State::Receiving || !file.held.insert(fragment) {
+            return false;
+        }
+        file.repeats.remove(range);
+        self.verify_if_complete(header.file);
+        true
+    }
+
+    fn hole(&mut self, channel: ChannelIndex, id: FileId, range: ByteRange) -> Result<(), Fault> {
+        if range.is_empty() {
+            return Err(violation("HOLE names an empty region".into()));
+        }
+        let disposition = self.check_range(id, range)?;
+        self.count(channel, 0);
+        if disposition == Disposition::Discard {
+            return Ok(());
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            let block_size = file.block_size;
+            file.held.insert_zeros(range, block_size);
+            file.repeats.remove(range);
+            self.outputs.push_back(Output::Hole { file: id, range });
+            self.verify_if_complete(id);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, channel: ChannelIndex, bytes: u64) {
+        let Some(state) = self.channels.get_mut(&channel) else { return };
+        if state.data_frames == state.told {
+            self.unacknowledged.push(channel);
+        }
+        state.data_frames += 1;
+        self.unacknowledged_bytes += bytes;
+        if self.unacknowledged_bytes >= ACK_BYTES {
+            self.flush_acks();
+        }
+    }
+
+    /// Whether acknowledgements wait for more blocks, so that the caller should call
+    /// [`Receiver::flush_acks`] soon.
+    #[must_use]
+    pub fn has_acks(&self) -> bool {
+        !self.unacknowledged.is_empty()
+    }
+
+    /// Emits the acknowledgements that wait.
+    pub fn flush_acks(&mut self) {
+        self.unacknowledged_bytes = 0;
+        for channel in self.unacknowledged.drain(..) {
+            let Some(state) = self.channels.get_mut(&channel) else { continue };
+            state.told = state.data_frames;
+            let frame = Frame::Ack { data_frames: state.data_frames };
+            self.outputs.push_back(Output::TransmitOn(channel, frame));
+        }
+    }
+
+    fn ended(
+        &mut self,
+        id: FileId,
+        length: u64,
+        digest: DigestValue,
+        store_wait_permille: u16,
+    ) -> Result<(), Fault> {
+        let Some(file) = self.files.get_mut(&id) else {
+            if let Some((_, frame)) = self.answers.iter().find(|(f, _)| *f == id) {
+                self.outputs.push_back(Output::Transmit(frame.clone()));
+            }
+            return if id <= self.last_file {
+                Ok(())
+            } else {
+                Err(violation(format!("EOFR came for file {id}, which is unknown")))
+            };
+        };
+        if file.accept.is_none() {
+            return Err(violation(format!("EOFR came for file {id} before it was accepted")));
+        }
+        let end = (length, digest, store_wait_permille);
+        let held_end = file.held.ranges().as_slice().last().map_or(0, |r| r.end);
+        let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
+        if contradicts || file.length.is_some_and(|n| n != length) || held_end > length {
+            return Err(violation("EOFR contradicts the length or digest of the file".into()));
+        }
+        file.length = Some(length);
+        file.end = Some(end);
+        self.verify_if_complete(id);
+        Ok(())
+    }
+
+    fn verify_if_complete(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let (State::Receiving, Some((length, digest, _))) = (file.state, file.end) else { return };
+        let Some(own) = file.held.digest(length) else { return };
+        if own == digest {
+            file.state = State::Publishing;
+            self.outputs.push_back(Output::Publish { file: id, length });
+            return;
+        }
+        let fault = Fault::new(
+            Code::IntegrityMismatch,
+            "verify the file",
+            "the digest of what arrived is not the digest of what was sent",
+        )
+        .hint("nothing was published; the next attempt starts over");
+        self.outputs.push_back(Output::Discard { file: id });
+        self.fail(id, fault);
+    }
+
+    /// The file stands under its name.
+    pub fn published(&mut self, id: FileId, store_wait_permille: u16) {
+        let Some(file) = self.files.remove(&id) else { return };
+        let Some((length, digest, sender_wait)) = file.end else { return };
+        self.answer(id, Frame::Published { file: id, length, digest, store_wait_permille });
+        self.outputs.push_back(Output::Finished {
+            file: id,
+            length,
+            digest,
+            store_wait_permille: sender_wait,
+        });
+    }
+
+    /// Tells the sender how much is durable.
+    pub fn recorded(&mut self, id: FileId, bytes: u64) {
+        if self.files.contains_key(&id) {
+            self.outputs.push_back(Output::Transmit(Frame::Durable { file: id, bytes }));
+        }
+    }
+
+    /// Sends the last word on a file, and keeps it for an EOFR that comes again.
+    fn answer(&mut self, id: FileId, frame: Frame) {
+        if self.answers.len() == ANSWERS_KEPT {
+            self.answers.pop_front();
+        }
+        self.answers.push_back((id, frame.clone()));
+        self.outputs.push_back(Output::Transmit(frame));
+    }
+
+    /// Ends a file because this side failed, or (with a remote fault) because the sender did.
+    /// The sender is told of a local fault.
+    pub fn fail(&mut self, id: FileId, fault: Fault) {
+        if self.files.remove(&id).is_some() {
+            if fault.side == Side::Local {
+                let frame = farewell(id, &fault);
+                self.answer(id, frame);
+            }
+            self.outputs.push_back(Output::Failed { file: id, fault });
+        }
+    }
+
+    /// Whether the machine knows the file.
+    #[must_use]
+    pub fn has_file(&self, id: FileId) -> bool {
+        self.files.contains_key(&id)
+    }
+
+    /// Whether no file is left.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Bytes of a file that are held, its length if known, and those of an earlier attempt.
+    #[must_use]
+    pub fn progress(&self, id: FileId) -> (u64, Option<u64>, u64) {
+        self.files
+            .get(&id)
+            .map_or((0, None, 0), |f| (f.held.ranges().total(), f.length, f.resumed))
+    }
+
+    /// Bytes of a file that had to be asked for again.
+    #[must_use]
+    pub fn repeated_bytes(&self, id: FileId) -> u64 {
+        self.files.get(&id).map_or(0, |f| f.repeated)
+    }
+
+    /// What has to be done next.
+    #[must_use]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+}
+
+impl File {
+    fn new(state: State, digest: DigestKind, request: Option<Request>) -> Self {
+        Self {
+            state,
+            request,
+            offer: None,
+            accept: None,
+            length: None,
+            held: FragmentMap::new(digest),
+            block_size: 1,
+            resumed: 0,
+            repeats: RangeSet::new(),
+            repeated: 0,
+            mismatches: 0,
+            end: None,
+        }
+    }
+}
+
+fn violation(cause: String) -> Fault {
+    Fault::new(Code::ProtocolViolation, "go on with the transfer", cause)
+}

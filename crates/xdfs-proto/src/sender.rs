@@ -1,1 +1,591 @@
-//! The machine that sends files.
+//! The machine that sends files: an upload client or a download server.
+//!
+//! It decides which bytes go next and on which channel they are outstanding, takes back what a
+//! broken channel owed, and knows when a file is complete. It never sees payload: the caller reads
+//! an [`Extent`], tells its digest with [`Sender::extent_read`], and moves the bytes.
+//!
+//! ```text
+//!            offer()          Accept             all read            Published
+//!  (none) ------------> Offered -------> Sending ---------> Ended ---------------> (gone)
+//!                          |                |  ^               |
+//!                          |                |  +-- Repeat, ----+
+//!                          |                |      lost channel
+//!                          +----------------+--- Cancel, Exception, fail() -------> (gone)
+//! ```
+//!
+//! Drain order: after every call that changes the machine, call [`Sender::poll_output`] until it
+//! returns `None`, then [`Sender::next_extent`] for channels that can take a block.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::digest::{DigestValue, Fragment, FragmentMap};
+use crate::fault::{Code, Fault, Side};
+use crate::frame::{Accept, Frame, Offer, Scope};
+use crate::id::{ChannelIndex, FileId};
+use crate::limits::Limits;
+use crate::range::{ByteRange, RangeSet};
+
+/// Bytes of a file that are to be moved over a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The file.
+    pub file: FileId,
+    /// The bytes, counted from the start of the transferred range.
+    pub range: ByteRange,
+    /// Whether they were read before, so that the source must be able to read them twice.
+    pub again: bool,
+}
+
+/// What the caller has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Output {
+    /// Close this channel: it stalled while others went on.
+    CloseChannel(ChannelIndex),
+    /// The receiver took the offer; blocks may follow.
+    Accepted {
+        /// The file.
+        file: FileId,
+        /// Its target, as the receiver names it.
+        path: Vec<u8>,
+        /// Bytes that are durable there already.
+        resumed_bytes: u64,
+    },
+    /// The file ended in a failure. It is gone from the machine.
+    Failed {
+        /// The file.
+        file: FileId,
+        /// Why.
+        fault: Fault,
+    },
+    /// The file is complete at the receiver. It is gone from the machine.
+    Finished {
+        /// The file.
+        file: FileId,
+        /// Its length in bytes.
+        length: u64,
+        /// The digest, equal on both sides.
+        digest: DigestValue,
+        /// Bytes that were sent more than once.
+        retransmitted_bytes: u64,
+        /// Share of the receiver's time spent waiting for its store, in thousandths.
+        store_wait_permille: u16,
+    },
+    /// Send this frame on any channel that is alive.
+    Transmit(Frame),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Offered,
+    Sending,
+    Ended,
+}
+
+#[derive(Debug)]
+struct File {
+    id: FileId,
+    state: State,
+    /// The frame that is repeated while its answer is outstanding.
+    offer: Frame,
+    length: Option<u64>,
+    dry_run: bool,
+    block_size: u64,
+    /// Bytes that no channel holds and that weren't read yet (for a known length).
+    unsent: RangeSet,
+    /// Bytes that were read before and have to go again.
+    again: RangeSet,
+    /// Where a source of unknown length goes on.
+    cursor: u64,
+    digest: FragmentMap,
+    /// Bytes handed to channels and not yet read for good by the receiver.
+    outstanding: u64,
+    acknowledged: u64,
+    resumed: u64,
+    retransmitted: u64,
+    store_wait_permille: u16,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    unacknowledged: VecDeque<Extent>,
+    sent_frames: u64,
+    acknowledged_frames: u64,
+    last_progress: Duration,
+}
+
+/// The sending machine of one session. See the module documentation.
+#[derive(Debug)]
+pub struct Sender {
+    limits: Limits,
+    in_flight: u64,
+    in_flight_max: u64,
+    files: BTreeMap<FileId, File>,
+    channels: BTreeMap<ChannelIndex, Channel>,
+    outputs: VecDeque<Output>,
+    last_progress: Duration,
+    /// What was said of files that failed here, in case it was lost with a channel.
+    farewells: VecDeque<Frame>,
+}
+
+/// Farewells that are kept.
+const FAREWELLS_KEPT: usize = 64;
+
+impl Sender {
+    /// A machine without files and channels. At most `in_flight_max` bytes are outstanding.
+    #[must_use]
+    pub fn new(limits: Limits, in_flight_max: u64) -> Self {
+        Self {
+            limits,
+            in_flight: 0,
+            in_flight_max,
+            files: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            last_progress: Duration::ZERO,
+            farewells: VecDeque::new(),
+        }
+    }
+
+    /// Changes the bound of outstanding bytes, once the path is known.
+    pub fn set_in_flight_max(&mut self, bytes: u64) {
+        self.in_flight_max = bytes;
+    }
+
+    /// A channel may carry blocks from now on.
+    pub fn channel_up(&mut self, channel: ChannelIndex, now: Duration) {
+        self.channels.insert(channel, Channel { last_progress: now, ..Channel::default() });
+    }
+
+    /// A channel is gone. What it owed goes to other channels, and control frames whose answer is
+    /// outstanding are sent again, since they may have been lost with it.
+    pub fn channel_down(&mut self, channel: ChannelIndex) {
+        let Some(lost) = self.channels.remove(&channel) else { return };
+        for extent in lost.unacknowledged {
+            self.in_flight -= extent.range.len();
+            if let Some(file) = self.files.get_mut(&extent.file) {
+                file.outstanding -= extent.range.len();
+                file.retransmitted += extent.range.len();
+                file.again.insert(extent.range);
+            }
+        }
+        let frames: Vec<Frame> = self
+            .files
+            .values()
+            .filter_map(|file| match file.state {
+                State::Offered => Some(file.offer.clone()),
+                State::Ended => Some(file.end_frame()?),
+                State::Sending => None,
+            })
+            .collect();
+        let frames = frames.into_iter().chain(self.farewells.iter().cloned());
+        self.outputs.extend(frames.map(Output::Transmit));
+    }
+
+    /// Offers a file: in an upload as XFTSMU, in answer to a request as OFFER.
+    pub fn offer(&mut self, offer: Offer, upload: bool) {
+        let file = File {
+            id: offer.file,
+            state: State::Offered,
+            length: offer.length,
+            dry_run: offer.dry_run,
+            block_size: 0,
+            unsent: RangeSet::new(),
+            again: RangeSet::new(),
+            cursor: 0,
+            digest: FragmentMap::new(offer.digest),
+            outstanding: 0,
+            acknowledged: 0,
+            resumed: 0,
+            retransmitted: 0,
+            store_wait_permille: 0,
+            offer: if upload { Frame::Xftsmu(offer.clone()) } else { Frame::Offer(offer.clone()) },
+        };
+        self.outputs.push_back(Output::Transmit(file.offer.clone()));
+        self.files.insert(offer.file, file);
+    }
+
+    /// Takes a frame of the receiver. Frames that aren't for a sender are a violation.
+    ///
+    /// # Errors
+    /// A fault that ends the session.
+    pub fn handle_frame(
+        &mut self,
+        channel: ChannelIndex,
+        frame: Frame,
+        now: Duration,
+    ) -> Result<(), Fault> {
+        match frame {
+            Frame::Accept(accept) => self.accepted(accept),
+            Frame::Ack { data_frames } => self.acknowledged(channel, data_frames, now),
+            Frame::Repeat { file, range } => self.repeat(file, range),
+            // Progress that this machine already knows better.
+            Frame::Durable { .. } => Ok(()),
+            Frame::Cancel { file } => {
+                self.fail(file, cancelled_by_peer("send the file"));
+                Ok(())
+            }
+            Frame::Published { file, length, digest, store_wait_permille } => {
+                self.published(file, length, digest, store_wait_permille)
+            }
+            other => Err(violation(format!("{} came where a sender is", other.name()))),
+        }
+    }
+
+    fn accepted(&mut self, accept: Accept) -> Result<(), Fault> {
+        let Some(file) = self.files.get_mut(&accept.file) else { return Ok(()) };
+        if file.state != State::Offered {
+            // The answer to an offer that was sent again.
+            return Ok(());
+        }
+        let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
+        for fragment in &accept.durable {
+            if !whole.contains(&fragment.range) || !file.digest.insert(*fragment) {
+                return Err(violation("ACCEPT lists ranges that overlap or lie outside".into()));
+            }
+        }
+        file.resumed = file.digest.ranges().total();
+        file.acknowledged = file.resumed;
+        file.block_size = u64::from(accept.block_size);
+        if file.length.is_some() {
+            file.unsent = file.digest.ranges().gaps(whole);
+        }
+        file.state = State::Sending;
+        let (resumed_bytes, dry_run) = (file.resumed, file.dry_run);
+        self.outputs.push_back(Output::Accepted { file: accept.file, path: accept.path, resumed_bytes });
+        if dry_run {
+            self.files.remove(&accept.file);
+            self.outputs.push_back(Output::Finished {
+                file: accept.file,
+                length: 0,
+                digest: DigestValue::None,
+                retransmitted_bytes: 0,
+                store_wait_permille: 0,
+            });
+        } else {
+            self.end_if_complete(accept.file);
+        }
+        Ok(())
+    }
+
+    fn acknowledged(
+        &mut self,
+        channel: ChannelIndex,
+        data_frames: u64,
+        now: Duration,
+    ) -> Result<(), Fault> {
+        let Some(state) = self.channels.get_mut(&channel) else { return Ok(()) };
+        if data_frames > state.sent_frames || data_frames < state.acknowledged_frames {
+            return Err(violation(format!(
+                "ACK counts {data_frames} data frames where {} to {} are possible",
+                state.acknowledged_frames, state.sent_frames
+            )));
+        }
+        state.last_progress = now;
+        self.last_progress = now;
+        while state.acknowledged_frames < data_frames {
+            state.acknowledged_frames += 1;
+            let Some(extent) = state.unacknowledged.pop_front() else { break };
+            self.in_flight -= extent.range.len();
+            if let Some(file) = self.files.get_mut(&extent.file) {
+                file.outstanding -= extent.range.len();
+                file.acknowledged += extent.range.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, id: FileId, range: ByteRange) -> Result<(), Fault> {
+        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
+        let read = file.digest.ranges();
+        if file.state == State::Offered || range.is_empty() || !read.contains(range) {
+            return Err(violation(format!("REPEAT asks for {range}, which was not sent")));
+        }
+        file.acknowledged = file.acknowledged.saturating_sub(range.len());
+        file.retransmitted += range.len();
+        file.again.insert(range);
+        Ok(())
+    }
+
+    fn published(
+        &mut self,
+        id: FileId,
+        length: u64,
+        digest: DigestValue,
+        store_wait_permille: u16,
+    ) -> Result<(), Fault> {
+        let Some(file) = self.files.get(&id) else { return Ok(()) };
+        if file.state != State::Ended {
+            return Err(violation("PUBLISHED came before the end of the file".into()));
+        }
+        let retransmitted_bytes = file.retransmitted;
+        let expected = file.length.and_then(|n| file.digest.digest(n));
+        if file.length != Some(length) || expected != Some(digest) {
+            let fault = Fault::new(
+                Code::IntegrityMismatch,
+                "verify the file",
+                "the receiver published another length or digest than was sent",
+            );
+            self.fail(id, fault);
+            return Ok(());
+        }
+        self.remove(id);
+        self.outputs.push_back(Output::Finished {
+            file: id,
+            length,
+            digest,
+            retransmitted_bytes,
+            store_wait_permille,
+        });
+        Ok(())
+    }
+
+    /// The next bytes that any channel may take. They count as outstanding only once they were
+    /// assigned by [`Sender::assign`] (or given back by [`Sender::put_back`]). `None` while nothing
+    /// is to be sent or the bound of outstanding bytes is reached.
+    ///
+    /// Files are served in the order of their numbers, so that the first is finished first.
+    #[must_use]
+    pub fn next_extent(&mut self) -> Option<Extent> {
+        if self.in_flight >= self.in_flight_max {
+            return None;
+        }
+        for (&id, file) in &mut self.files {
+            if file.state == State::Offered {
+                continue;
+            }
+            let size = file.block_size;
+            if let Some(range) = file.again.take_front(size, size, 0) {
+                return Some(Extent { file: id, range, again: true });
+            }
+            if file.state != State::Sending {
+                continue;
+            }
+            if file.length.is_some() {
+                if let Some(range) = file.unsent.take_front(size, size, 0) {
+                    return Some(Extent { file: id, range, again: false });
+                }
+            } else if let Some(range) = ByteRange::at(file.cursor, size) {
+                file.cursor = range.end;
+                return Some(Extent { file: id, range, again: false });
+            }
+        }
+        None
+    }
+
+    /// Gives back an extent that could not be read or sent now.
+    pub fn put_back(&mut self, extent: Extent) {
+        let Some(file) = self.files.get_mut(&extent.file) else { return };
+        if extent.again {
+            file.again.insert(extent.range);
+        } else if file.length.is_some() {
+            file.unsent.insert(extent.range);
+        } else {
+            file.cursor = extent.range.start;
+        }
+    }
+
+    /// Makes a longer hole of an extent of zeros: takes the unsent bytes up to `end` too. Returns
+    /// the range that goes out as one HOLE.
+    #[must_use]
+    pub fn widen_hole(&mut self, extent: Extent, end: u64) -> ByteRange {
+        let wide = ByteRange { start: extent.range.start, end: end.max(extent.range.end) };
+        let Some(file) = self.files.get_mut(&extent.file) else { return extent.range };
+        if extent.again || wide == extent.range {
+            return extent.range;
+        }
+        let rest = ByteRange { start: extent.range.end, end: wide.end };
+        if !file.unsent.contains(rest) {
+            return extent.range;
+        }
+        file.unsent.remove(rest);
+        wide
+    }
+
+    /// Tells the digest state of an extent that was read for the first time.
+    pub fn extent_read(&mut self, file: FileId, fragment: Fragment) {
+        if let Some(file) = self.files.get_mut(&file) {
+            let _ = file.digest.insert(fragment);
+        }
+    }
+
+    /// Tells that a region of zeros was sent as a hole.
+    pub fn hole_read(&mut self, file: FileId, range: ByteRange) {
+        if let Some(file) = self.files.get_mut(&file) {
+            let block_size = file.block_size;
+            file.digest.insert_zeros(range, block_size);
+        }
+    }
+
+    /// The source of unknown length ended at `length`.
+    pub fn source_ended(&mut self, id: FileId, length: u64) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.length = Some(length);
+            file.unsent = RangeSet::new();
+            self.end_if_complete(id);
+        }
+    }
+
+    /// An extent was handed to a channel as one data frame. Call after `extent_read`.
+    pub fn assign(&mut self, channel: ChannelIndex, extent: Extent, now: Duration) {
+        let len = extent.range.len();
+        if let Some(file) = self.files.get_mut(&extent.file) {
+            file.outstanding += len;
+        }
+        let state = self.channels.entry(channel).or_default();
+        if state.unacknowledged.is_empty() {
+            state.last_progress = now;
+        }
+        state.unacknowledged.push_back(extent);
+        state.sent_frames += 1;
+        self.in_flight += len;
+        self.end_if_complete(extent.file);
+    }
+
+    /// Sets the share of time spent waiting for the store, which EOFR tells the receiver.
+    pub fn set_store_wait(&mut self, id: FileId, permille: u16) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.store_wait_permille = permille;
+        }
+    }
+
+    fn end_if_complete(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        if file.state != State::Sending {
+            return;
+        }
+        if let Some(frame) = file.end_frame() {
+            file.state = State::Ended;
+            self.outputs.push_back(Output::Transmit(frame));
+        }
+    }
+
+    /// Ends a file because this side failed, or (with a remote fault) because the receiver did.
+    /// The receiver is told of a local fault.
+    pub fn fail(&mut self, id: FileId, fault: Fault) {
+        if self.remove(id) {
+            if fault.side == Side::Local {
+                let frame = farewell(id, &fault);
+                if self.farewells.len() == FAREWELLS_KEPT {
+                    self.farewells.pop_front();
+                }
+                self.farewells.push_back(frame.clone());
+                self.outputs.push_back(Output::Transmit(frame));
+            }
+            self.outputs.push_back(Output::Failed { file: id, fault });
+        }
+    }
+
+    fn remove(&mut self, id: FileId) -> bool {
+        // Its extents stay on their channels' lists: ACK counts them whoever they belong to.
+        self.files.remove(&id).is_some()
+    }
+
+    /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.
+    #[must_use]
+    pub fn shape(&self, id: FileId) -> Option<(u64, Option<u64>)> {
+        let file = self.files.get(&id).filter(|f| f.state != State::Offered)?;
+        Some((file.block_size, file.length))
+    }
+
+    /// Where a file of unknown length stands: the end of what was taken so far.
+    #[must_use]
+    pub fn cursor(&self, id: FileId) -> u64 {
+        self.files.get(&id).map_or(0, |f| f.cursor)
+    }
+
+    /// Whether the machine knows the file.
+    #[must_use]
+    pub fn has_file(&self, id: FileId) -> bool {
+        self.files.contains_key(&id)
+    }
+
+    /// Whether no file is left.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Bytes of a file that the receiver has read (or had already).
+    #[must_use]
+    pub fn progress(&self, id: FileId) -> u64 {
+        self.files.get(&id).map_or(0, |f| f.acknowledged)
+    }
+
+    /// Bytes handed to channels and not acknowledged.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Number of data frames outstanding on a channel.
+    #[must_use]
+    pub fn outstanding(&self, channel: ChannelIndex) -> usize {
+        self.channels.get(&channel).map_or(0, |c| c.unacknowledged.len())
+    }
+
+    /// When [`Sender::handle_timeout`] wants to be called, if at all.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.channels
+            .values()
+            .filter(|c| !c.unacknowledged.is_empty())
+            .map(|c| c.last_progress + self.limits.stall_timeout)
+            .min()
+    }
+
+    /// Closes channels that owe blocks and made no progress for the stall timeout, if another
+    /// channel did in the meantime (else it is the receiver that is slow, not a channel).
+    pub fn handle_timeout(&mut self, now: Duration) {
+        let timeout = self.limits.stall_timeout;
+        let others = self.last_progress;
+        for (&index, channel) in &mut self.channels {
+            if channel.unacknowledged.is_empty() || channel.last_progress + timeout > now {
+                continue;
+            }
+            if others > channel.last_progress {
+                self.outputs.push_back(Output::CloseChannel(index));
+            }
+            // Asked again after another timeout.
+            channel.last_progress = now;
+        }
+    }
+
+    /// What has to be done next.
+    #[must_use]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+}
+
+impl File {
+    /// EOFR, if every byte was read at least once.
+    fn end_frame(&self) -> Option<Frame> {
+        let length = self.length?;
+        Some(Frame::Eofr {
+            file: self.id,
+            length,
+            digest: self.digest.digest(length)?,
+            store_wait_permille: self.store_wait_permille,
+        })
+    }
+}
+
+/// The frame that tells the peer that a file ended here.
+pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
+    if fault.code == Code::Cancelled {
+        Frame::Cancel { file }
+    } else {
+        Frame::Exception { scope: Scope::File(file), fault: fault.clone() }
+    }
+}
+
+/// The fault of a file that the peer cancelled.
+pub(crate) fn cancelled_by_peer(operation: &str) -> Fault {
+    Fault::new(Code::Cancelled, operation, "the peer cancelled").remote()
+}
+
+fn violation(cause: String) -> Fault {
+    Fault::new(Code::ProtocolViolation, "go on with the transfer", cause)
+}

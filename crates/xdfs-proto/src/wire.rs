@@ -1,6 +1,16 @@
 //! Reading and writing numbers and byte strings in network order, with every length bounded.
+//!
+//! [`Reader`] and [`Writer`] are what the codecs of the opening exchange and of the frames are made
+//! of; the body of a fault, which both carry, is here too. A reader never allocates more than the
+//! bytes that are there, and never panics; a writer can't fail: what a field can't hold is cut or
+//! replaced as the method says.
 
-use crate::fault::{Code, Fault};
+use crate::fault::{Code, Fault, Retry, Side};
+
+/// Longest text of a fault on the wire, and longest path in one, in bytes. Longer ones are cut.
+pub const FAULT_TEXT_BYTES_MAX: usize = 1024;
+/// Longest body of a fault on the wire: code, retry, and four texts with their lengths.
+pub const FAULT_BYTES_MAX: u32 = 2 + 1 + 4 + 4 * (2 + FAULT_TEXT_BYTES_MAX as u32);
 
 /// Why bytes could not be decoded. Each variant says which field broke which rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,5 +53,245 @@ impl DecodeError {
             _ => Code::MalformedFrame,
         };
         Fault::new(code, "decode a frame of the peer", self.to_string())
+    }
+}
+
+/// Takes fields off the front of a byte slice.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of all of `bytes`.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Number of bytes that are left.
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next `len` bytes.
+    pub(crate) fn take(
+        &mut self,
+        len: usize,
+        field: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(len)
+            .ok_or(DecodeError::Truncated(field))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// The next `N` bytes.
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], DecodeError> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(DecodeError::Truncated(field))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    /// One byte.
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        Ok(u8::from_be_bytes(self.array(field)?))
+    }
+
+    /// Two bytes.
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        Ok(u16::from_be_bytes(self.array(field)?))
+    }
+
+    /// Four bytes.
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        Ok(u32::from_be_bytes(self.array(field)?))
+    }
+
+    /// Eight bytes.
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        Ok(u64::from_be_bytes(self.array(field)?))
+    }
+
+    /// Eight bytes, two's complement.
+    pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
+        Ok(i64::from_be_bytes(self.array(field)?))
+    }
+
+    /// A length of two bytes, at most `max`, and as many bytes.
+    pub(crate) fn bytes(
+        &mut self,
+        max: usize,
+        field: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
+        let len = usize::from(self.u16(field)?);
+        if len > max {
+            return Err(DecodeError::TooLarge {
+                field,
+                actual: len as u64,
+                limit: max as u64,
+            });
+        }
+        self.take(len, field)
+    }
+
+    /// A path or a name: like [`Self::bytes`], and without a zero byte.
+    pub(crate) fn path(&mut self, max: usize, field: &'static str) -> Result<Vec<u8>, DecodeError> {
+        let bytes = self.bytes(max, field)?;
+        if bytes.contains(&0) {
+            Err(DecodeError::Invalid(field))
+        } else {
+            Ok(bytes.to_vec())
+        }
+    }
+
+    /// A text: like [`Self::bytes`], in UTF-8 and without control characters, so that it can be
+    /// shown on a terminal.
+    pub(crate) fn text(&mut self, max: usize, field: &'static str) -> Result<String, DecodeError> {
+        match std::str::from_utf8(self.bytes(max, field)?) {
+            Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
+            _ => Err(DecodeError::Invalid(field)),
+        }
+    }
+
+    /// The body of a fault of the peer.
+    pub(crate) fn fault(&mut self) -> Result<Fault, DecodeError> {
+        let code = Code::from_number(self.u16("code of a fault")?);
+        let retry = match (self.u8("retry of a fault")?, self.u32("retry of a fault")?) {
+            (0, 0) => Retry::Never,
+            (1, 0) => Retry::Now,
+            (2, milliseconds) => Retry::AfterMs(milliseconds),
+            _ => return Err(DecodeError::Invalid("retry of a fault")),
+        };
+        Ok(Fault {
+            code,
+            side: Side::Remote,
+            retry,
+            operation: self.text(FAULT_TEXT_BYTES_MAX, "operation of a fault")?,
+            path: self
+                .bytes(FAULT_TEXT_BYTES_MAX, "path of a fault")?
+                .to_vec(),
+            cause: self.text(FAULT_TEXT_BYTES_MAX, "cause of a fault")?,
+            hint: self.text(FAULT_TEXT_BYTES_MAX, "hint of a fault")?,
+        })
+    }
+
+    /// Makes sure that nothing is left.
+    pub(crate) fn finish(self) -> Result<(), DecodeError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            left => Err(DecodeError::Trailing(left)),
+        }
+    }
+}
+
+/// Appends fields to a buffer.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer that appends to `out`.
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// One byte.
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.out.push(value);
+    }
+
+    /// Two bytes.
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.raw(&value.to_be_bytes());
+    }
+
+    /// Four bytes.
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.raw(&value.to_be_bytes());
+    }
+
+    /// Eight bytes.
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.raw(&value.to_be_bytes());
+    }
+
+    /// Eight bytes, two's complement.
+    pub(crate) fn i64(&mut self, value: i64) {
+        self.raw(&value.to_be_bytes());
+    }
+
+    /// A length of two bytes and the bytes, cut at `max` (at most 65,535).
+    pub(crate) fn bytes(&mut self, bytes: &[u8], max: usize) {
+        let len = u16::try_from(bytes.len().min(max)).unwrap_or(u16::MAX);
+        self.u16(len);
+        self.raw(&bytes[..usize::from(len)]);
+    }
+
+    /// A path or a name. A path means another file when it is cut, so one that the length field
+    /// can't hold is replaced by a zero byte, which every decoder refuses.
+    pub(crate) fn path(&mut self, path: &[u8]) {
+        let path = if path.len() > usize::from(u16::MAX) {
+            &[0]
+        } else {
+            path
+        };
+        self.bytes(path, usize::from(u16::MAX));
+    }
+
+    /// A text, cut at a character boundary so that it takes at most `max` bytes. Control
+    /// characters become spaces.
+    pub(crate) fn text(&mut self, text: &str, max: usize) {
+        let mut clean = String::with_capacity(text.len().min(max));
+        for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+            if clean.len() + c.len_utf8() > max {
+                break;
+            }
+            clean.push(c);
+        }
+        self.bytes(clean.as_bytes(), max);
+    }
+
+    /// The body of a fault. Texts and the path are cut at [`FAULT_TEXT_BYTES_MAX`].
+    pub(crate) fn fault(&mut self, fault: &Fault) {
+        self.u16(fault.code.number());
+        let (retry, milliseconds) = match fault.retry {
+            Retry::Never => (0, 0),
+            Retry::Now => (1, 0),
+            Retry::AfterMs(milliseconds) => (2, milliseconds),
+        };
+        self.u8(retry);
+        self.u32(milliseconds);
+        self.text(&fault.operation, FAULT_TEXT_BYTES_MAX);
+        self.bytes(&fault.path, FAULT_TEXT_BYTES_MAX);
+        self.text(&fault.cause, FAULT_TEXT_BYTES_MAX);
+        self.text(&fault.hint, FAULT_TEXT_BYTES_MAX);
+    }
+
+    /// Overwrites the four bytes at `position`, counted from the start of the buffer, with the
+    /// number of bytes written since `body`.
+    pub(crate) fn patch_length(&mut self, position: usize, body: usize) {
+        let len = u32::try_from(self.out.len().saturating_sub(body)).unwrap_or(u32::MAX);
+        if let Some(field) = self.out.get_mut(position..position + 4) {
+            field.copy_from_slice(&len.to_be_bytes());
+        }
+    }
+
+    /// Number of bytes in the buffer.
+    pub(crate) fn position(&self) -> usize {
+        self.out.len()
     }
 }

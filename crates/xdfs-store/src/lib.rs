@@ -5,6 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod builtin;
+pub mod local;
+pub mod memory;
+pub mod stream;
+
+pub use builtin::{NullSink, ServerStore, ZeroSource};
+pub use local::LocalStore;
+pub use memory::MemStore;
+pub use stream::{StreamSink, StreamSource};
+
 use std::fmt;
 use std::io::IoSlice;
 use std::time::Duration;

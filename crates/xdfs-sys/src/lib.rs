@@ -2,4 +2,6 @@
 //!
 //! Every `unsafe` line of the project is in this crate.
 
+pub mod fs;
+pub mod limit;
 pub mod poll;

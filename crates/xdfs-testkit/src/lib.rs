@@ -1,1 +1,16 @@
-//! placeholder
+//! Fault injection and other tools for tests of xdfs. Not published.
+//!
+//! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
+//! - [`tree::TempTree`] makes files whose content follows from a seed.
+//! - [`process::Guard`] runs a program and never outlives its test.
+//! - [`wait::until`] waits for a fact, with a deadline.
+//!
+//! Everything binds port 0 on loopback, is bounded in time, and ends its threads and processes
+//! when dropped. Nothing here panics on what a tested program does; the test decides.
+
+#![forbid(unsafe_code)]
+
+pub mod process;
+pub mod proxy;
+pub mod tree;
+pub mod wait;

@@ -3,8 +3,17 @@
 //! A [`Stream`] is an open stack of one channel; a [`Listener`] is a passive open. All calls are
 //! non-blocking: they answer [`std::io::ErrorKind::WouldBlock`] where they would wait, and the
 //! readiness they wait for comes from a [`xdfs_sys::poll::Poller`].
+//!
+//! Each driver is a folder with the same files: `mod.rs` says what the transport gives,
+//! `stream.rs` holds its [`Stream`], `listener.rs` its [`Listener`]. One suite,
+//! `tests/behaviour.rs`, runs over all of them. [`open`] and [`listen`] choose the driver by the
+//! [`Endpoint`]; the engine and the library call these and never a driver.
 
 #![forbid(unsafe_code)]
+
+pub mod memory;
+pub mod tcp;
+pub mod unix;
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -105,4 +114,92 @@ pub enum Endpoint {
     Tcp(std::net::SocketAddr),
     /// A Unix socket.
     Unix(std::path::PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(name) => write!(f, "memory:{name}"),
+            Self::Tcp(addr) => write!(f, "{addr}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Begins an active open and returns at once. The stream is connected when
+/// [`Stream::finish_open`] says so; ask it once after [`Stream::register`], and then at each
+/// readiness.
+///
+/// # Errors
+/// What is known at once: no such listener, no descriptors left, a full queue of the listener
+/// ([`io::ErrorKind::ResourceBusy`]), a transport that this system lacks
+/// ([`io::ErrorKind::Unsupported`]).
+pub fn open(endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+    Ok(match endpoint {
+        Endpoint::Memory(name) => Box::new(memory::MemoryStream::open(name)?),
+        Endpoint::Tcp(addr) => Box::new(tcp::TcpStream::open(*addr)?),
+        #[cfg(unix)]
+        Endpoint::Unix(path) => Box::new(unix::UnixStream::open(path)?),
+        #[cfg(not(unix))]
+        Endpoint::Unix(_) => return Err(unix::unsupported()),
+    })
+}
+
+/// Listens. Port 0 asks the system for a free port; [`Listener::local_endpoint`] names it.
+///
+/// # Errors
+/// The address is taken or not ours, no descriptors are left, or this system lacks the transport
+/// ([`io::ErrorKind::Unsupported`]).
+pub fn listen(endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
+    Ok(match endpoint {
+        Endpoint::Memory(name) => Box::new(memory::MemoryListener::listen(name)?),
+        Endpoint::Tcp(addr) => Box::new(tcp::TcpListener::listen(*addr)?),
+        #[cfg(unix)]
+        Endpoint::Unix(path) => Box::new(unix::UnixListener::listen(path)?),
+        #[cfg(not(unix))]
+        Endpoint::Unix(_) => return Err(unix::unsupported()),
+    })
+}
+
+/// Channels that may wait for [`Listener::accept`]. A session opens all its channels at once, and
+/// a thousand of them is normal; the system may lower it (`net.core.somaxconn` on Linux).
+const BACKLOG: i32 = 4096;
+
+/// Repeats `call` while a signal interrupts it, so that callers know only `WouldBlock`.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Ends the writing side of a socket. A connection that is gone has nothing left to end, and its
+/// reader learns why.
+fn shut_writing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether a connection under way is made, from the pending error of its socket and the answer to
+/// the question who the peer is.
+fn connected<A>(pending: Option<io::Error>, peer: io::Result<A>) -> io::Result<Option<A>> {
+    if let Some(e) = pending {
+        return Err(e);
+    }
+    match peer {
+        Ok(addr) => Ok(Some(addr)),
+        Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Sets both buffers of a socket, in bytes.
+fn set_buffers(socket: socket2::SockRef<'_>, bytes: u32) -> io::Result<()> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    socket.set_send_buffer_size(bytes)?;
+    socket.set_recv_buffer_size(bytes)
 }

@@ -1,9 +1,22 @@
 //! The client: one session with a server.
 
-use xdfs_proto::{Fault, Limits};
+use std::net::ToSocketAddrs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
-use crate::remote::RemotePlace;
-use crate::transfer::{LocalPlace, Transfer, TransferOptions};
+use xdfs_engine::command::JobKind;
+use xdfs_engine::kernel::Readiness;
+use xdfs_engine::{Command, Commands, Dial, DownloadJob, Job, Pipeline, UploadJob};
+use xdfs_proto::frame::Start;
+use xdfs_proto::{Code, Fault, FileId, Limits};
+use xdfs_store::{LocalStore, Source, Store, StreamSource};
+use xdfs_xio::Endpoint;
+
+use crate::remote::{Address, RemotePlace};
+use crate::sinks::Nameless;
+use crate::transfer::{LocalPlace, Transfer, TransferOptions, session_gone};
 
 /// How a client opens its session.
 #[derive(Clone, Debug, Default)]
@@ -20,19 +33,43 @@ pub struct ClientOptions {
     pub limits: Limits,
 }
 
-/// A session with a server. Several transfers may run in it one after another, back to back on
-/// the same channels.
+/// A session with a server. Several transfers may run in it, back to back on the same channels.
 #[derive(Debug)]
-pub struct Client {}
+pub struct Client {
+    commands: Commands,
+    next_file: AtomicU32,
+    thread: Option<thread::JoinHandle<()>>,
+}
 
 impl Client {
-    /// Connects and opens a session. The path of `place` is not used.
+    /// Starts to open a session with the server of `place`, whose path is not used. It does not
+    /// wait for the answer: that saves a round trip, and a server that can't be reached or refuses
+    /// shows in the first transfer.
     ///
     /// # Errors
-    /// The server can't be reached, or refuses.
+    /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
-        let _ = (place, options);
-        todo!()
+        xdfs_sys::limit::raise_descriptor_limit();
+        let dial = Dial {
+            endpoints: resolve(&place.address)?,
+            channels: options.channels,
+            block_size: options.block_size,
+            window: options.window,
+            start: if options.strict { Start::Strict } else { Start::Elastic },
+            user: place.user.clone().unwrap_or_default(),
+        };
+        let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
+        let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
+        let thread = thread::Builder::new()
+            .name("xdfs-client".into())
+            .spawn(move || {
+                // Its transfers tell the fault.
+                if let Err(fault) = pipeline.run() {
+                    tracing::debug!(%fault, "the session ended");
+                }
+            })
+            .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
+        Ok(Self { commands, next_file: AtomicU32::new(1), thread: Some(thread) })
     }
 
     /// Starts to send `source` to `target`, a path on the server. If `target` is a directory the
@@ -47,8 +84,19 @@ impl Client {
         target: &[u8],
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
-        let _ = (source, target, options);
-        todo!()
+        let (source, name): (Box<dyn Source>, Vec<u8>) = match source {
+            LocalPlace::Path(path) => {
+                (LocalStore::unrooted().open_source(&path_bytes(path))?, file_name(path))
+            }
+            LocalPlace::Standard => (
+                Box::new(StreamSource::new(Box::new(std::io::stdin()), "standard input")),
+                Vec::new(),
+            ),
+            LocalPlace::Memory => {
+                (Box::new(xdfs_store::ZeroSource::new(options.length)), Vec::new())
+            }
+        };
+        self.start(options, JobKind::Upload(UploadJob { source, target: target.to_vec(), name }))
     }
 
     /// Starts to fetch `source`, a path on the server, to `target`.
@@ -61,15 +109,98 @@ impl Client {
         target: &LocalPlace,
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
-        let _ = (source, target, options);
-        todo!()
+        let name = source.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec();
+        let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
+            LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
+            LocalPlace::Standard => {
+                (Arc::new(Nameless::StandardOutput), b"-".to_vec())
+            }
+            LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
+        };
+        let source = source.to_vec();
+        self.start(options, JobKind::Download(DownloadJob { source, store, target, name }))
+    }
+
+    fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
+        let file = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
+        let (events, receiver) = mpsc::channel();
+        let job = Job {
+            file,
+            offset: options.offset,
+            length: options.length,
+            duration: options.duration,
+            rate_bytes_per_s_max: options.rate_bytes_per_s_max,
+            digest: options.digest,
+            overwrite: options.overwrite,
+            resume: options.resume,
+            dry_run: options.dry_run,
+            kind,
+            events,
+        };
+        self.commands.send(Command::Start(Box::new(job))).map_err(|_| session_gone())?;
+        Ok(Transfer::new(file, self.commands.clone(), receiver))
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
-        todo!()
+        let _ = self.commands.send(Command::BreakChannel);
     }
 
-    /// Ends the session in an orderly way. Dropping the client does the same.
+    /// Takes one channel out of the session in an orderly way.
+    pub fn leave_channel(&self) {
+        let _ = self.commands.send(Command::Leave);
+    }
+
+    /// Ends the session in an orderly way, when its transfers have ended. Dropping the client does
+    /// the same.
     pub fn close(self) {}
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Close);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the session was reported by its transfers' silence.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The endpoints of an address, in the order in which the system prefers them.
+pub(crate) fn resolve(address: &Address) -> Result<Vec<Endpoint>, Fault> {
+    match address {
+        Address::Memory(name) => Ok(vec![Endpoint::Memory(name.clone())]),
+        Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
+        Address::Tcp { host, port } => {
+            let fault = |cause: String| {
+                Fault::new(Code::ConnectionRefused, format!("look up '{host}'"), cause)
+                    .hint("check the name of the host")
+            };
+            let found: Vec<Endpoint> = (host.as_str(), *port)
+                .to_socket_addrs()
+                .map_err(|e| fault(e.to_string()))?
+                .map(Endpoint::Tcp)
+                .collect();
+            if found.is_empty() { Err(fault("it has no address".into())) } else { Ok(found) }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt as _;
+    text.as_bytes().to_vec()
+}
+
+#[cfg(not(unix))]
+fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
+    text.to_string_lossy().into_owned().into_bytes()
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    os_bytes(path.as_os_str())
+}
+
+fn file_name(path: &Path) -> Vec<u8> {
+    path.file_name().map(os_bytes).unwrap_or_default()
 }

@@ -9,6 +9,7 @@
 mod client;
 mod remote;
 mod server;
+mod sinks;
 mod transfer;
 
 pub use client::{Client, ClientOptions};

@@ -1,11 +1,17 @@
 //! The server: listeners, the acceptor, and a pipeline a session.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use xdfs_proto::{Fault, Limits};
+use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl};
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_store::{LocalStore, ServerStore};
+use xdfs_xio::Endpoint;
 
-use crate::remote::Address;
+use crate::client::resolve;
+use crate::remote::{Address, DEFAULT_PORT};
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -28,11 +34,19 @@ pub struct ServerBuilder {
 
 /// A server that listens.
 #[derive(Debug)]
-pub struct Server {}
+pub struct Server {
+    acceptor: Acceptor,
+    addresses: Vec<Address>,
+    handle: ServerHandle,
+}
 
 /// Ends a server from another thread.
 #[derive(Clone, Debug)]
-pub struct ServerHandle {}
+pub struct ServerHandle {
+    control: AcceptorControl,
+    grace: Duration,
+    asked: Arc<AtomicBool>,
+}
 
 impl Default for ServerBuilder {
     fn default() -> Self {
@@ -55,7 +69,62 @@ impl ServerBuilder {
     /// The root can't be opened, an address can't be bound, or it isn't a loopback address and
     /// `insecure` isn't set.
     pub fn bind(self) -> Result<Server, Fault> {
-        todo!()
+        xdfs_sys::limit::raise_descriptor_limit();
+        let store = Arc::new(ServerStore::new(LocalStore::rooted(&self.root, self.read_only)?));
+        let listen = if self.listen.is_empty() {
+            vec![Address::Tcp { host: "127.0.0.1".into(), port: DEFAULT_PORT }]
+        } else {
+            self.listen
+        };
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &listen {
+            for endpoint in resolve(address)? {
+                check_loopback(&endpoint, self.insecure)?;
+                let listener = xdfs_xio::listen(&endpoint).map_err(|e| {
+                    let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
+                    if e.kind() == std::io::ErrorKind::AddrInUse {
+                        fault.hint = "is another server running there?".into();
+                    }
+                    fault
+                })?;
+                addresses.push(address_of(listener.local_endpoint()));
+                listeners.push(listener);
+            }
+        }
+        let config = AcceptorConfig {
+            listeners,
+            store,
+            sessions_max: self.sessions_max,
+            limits: self.limits,
+        };
+        let (acceptor, control) = Acceptor::new(config)?;
+        let asked = Arc::new(AtomicBool::new(false));
+        let handle = ServerHandle { control, grace: self.grace, asked };
+        Ok(Server { acceptor, addresses, handle })
+    }
+}
+
+fn check_loopback(endpoint: &Endpoint, insecure: bool) -> Result<(), Fault> {
+    match endpoint {
+        Endpoint::Tcp(address) if !address.ip().is_loopback() && !insecure => Err(Fault::new(
+            Code::InvalidArgument,
+            format!("listen on {address}"),
+            "it is not a loopback address, and peers are not authenticated",
+        )
+        .hint("listen on 127.0.0.1, [::1] or unix:PATH, or accept the risk with --insecure")),
+        _ => Ok(()),
+    }
+}
+
+fn address_of(endpoint: Endpoint) -> Address {
+    match endpoint {
+        Endpoint::Tcp(address) => {
+            Address::Tcp { host: address.ip().to_string(), port: address.port() }
+        }
+        Endpoint::Unix(path) => Address::Unix(path),
+        Endpoint::Memory(name) => Address::Memory(name),
+        other => Address::Memory(other.to_string()),
     }
 }
 
@@ -63,13 +132,13 @@ impl Server {
     /// The addresses it listens on, with their real ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        todo!()
+        self.addresses.clone()
     }
 
     /// A handle that ends it.
     #[must_use]
     pub fn handle(&self) -> ServerHandle {
-        todo!()
+        self.handle.clone()
     }
 
     /// Serves until [`ServerHandle::shutdown`], then drains: no new session is taken, and running
@@ -78,7 +147,7 @@ impl Server {
     /// # Errors
     /// The listeners failed.
     pub fn run(self) -> Result<(), Fault> {
-        todo!()
+        self.acceptor.run()
     }
 }
 
@@ -86,6 +155,7 @@ impl ServerHandle {
     /// Begins to drain. Asked a second time it ends running sessions at once (their durable
     /// ranges stay).
     pub fn shutdown(&self) {
-        todo!()
+        let again = self.asked.swap(true, Ordering::Relaxed);
+        self.control.drain(if again { Duration::ZERO } else { self.grace });
     }
 }

@@ -1,9 +1,12 @@
 //! One transfer: what is wanted, how it goes on, and what came of it.
 
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use xdfs_proto::{DigestKind, DigestValue, Fault};
+pub use xdfs_engine::{LimitedBy, Progress};
+use xdfs_engine::{Command, Commands, Outcome, TransferEvent};
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, Retry};
 
 /// The end of a transfer on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,33 +56,6 @@ impl Default for TransferOptions {
     }
 }
 
-/// How far a transfer is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes that arrived (or were there already).
-    pub bytes: u64,
-    /// Bytes in all, if known.
-    pub bytes_total: Option<u64>,
-    /// Of `bytes`, those that an earlier attempt had made durable.
-    pub resumed_bytes: u64,
-    /// Channels that are alive now.
-    pub channels: u32,
-}
-
-/// What held a transfer back for most of its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimitedBy {
-    /// The rate that the user asked for.
-    RateLimit,
-    /// Reading the source.
-    SourceRead,
-    /// The network, or the processors that move bytes through it.
-    Network,
-    /// Writing the target.
-    TargetWrite,
-}
-
 /// What came of a transfer.
 #[derive(Clone, Debug)]
 pub struct TransferResult {
@@ -111,32 +87,81 @@ impl TransferResult {
 
 /// A transfer that runs. Dropping the handle doesn't end it; [`Transfer::cancel`] does.
 #[derive(Debug)]
-pub struct Transfer {}
+pub struct Transfer {
+    file: FileId,
+    commands: Commands,
+    events: mpsc::Receiver<TransferEvent>,
+    ended: Option<Result<Outcome, Fault>>,
+}
 
 impl Transfer {
+    pub(crate) fn new(
+        file: FileId,
+        commands: Commands,
+        events: mpsc::Receiver<TransferEvent>,
+    ) -> Self {
+        Self { file, commands, events, ended: None }
+    }
+
     /// Waits up to `timeout` for the next progress. `None` when the time is over or the transfer
     /// has ended.
     pub fn progress(&mut self, timeout: Duration) -> Option<Progress> {
-        let _ = timeout;
-        todo!()
+        if self.ended.is_some() {
+            return None;
+        }
+        match self.events.recv_timeout(timeout) {
+            Ok(TransferEvent::Progress(progress)) => Some(progress),
+            Ok(TransferEvent::Ended(result)) => {
+                self.ended = Some(result);
+                None
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                self.ended = Some(Err(session_gone()));
+                None
+            }
+        }
     }
 
-    /// Whether it has ended, so that `wait` returns at once.
+    /// Whether it has ended, so that `wait` returns at once. Learned by [`Transfer::progress`].
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        todo!()
+        self.ended.is_some()
     }
 
     /// Ends the transfer in an orderly way: what is durable stays for a later resume.
     pub fn cancel(&self) {
-        todo!()
+        // A session that has ended has nothing to cancel.
+        let _ = self.commands.send(Command::Cancel(self.file));
     }
 
     /// Waits for the end.
     ///
     /// # Errors
     /// The fault that ended it.
-    pub fn wait(self) -> Result<TransferResult, Fault> {
-        todo!()
+    pub fn wait(mut self) -> Result<TransferResult, Fault> {
+        while self.ended.is_none() {
+            match self.events.recv() {
+                Ok(TransferEvent::Progress(_)) => {}
+                Ok(TransferEvent::Ended(result)) => self.ended = Some(result),
+                Err(mpsc::RecvError) => self.ended = Some(Err(session_gone())),
+            }
+        }
+        let outcome = self.ended.unwrap_or_else(|| Err(session_gone()))?;
+        Ok(TransferResult {
+            bytes: outcome.bytes,
+            seconds: outcome.elapsed.as_secs_f64(),
+            channels: outcome.channels,
+            resumed_bytes: outcome.resumed_bytes,
+            retransmitted_bytes: outcome.retransmitted_bytes,
+            digest: outcome.digest,
+            target: outcome.target,
+            limited_by: outcome.limited_by,
+        })
     }
+}
+
+pub(crate) fn session_gone() -> Fault {
+    Fault::new(Code::ConnectionLost, "go on with the session", "it has ended")
+        .retry(Retry::AfterMs(200))
 }

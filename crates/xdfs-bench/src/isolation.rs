@@ -1,0 +1,200 @@
+//! The same network for everyone: a network namespace of our own, with cubic.
+//!
+//! Where the system lets us, the benchmark replaces itself by a copy in fresh network and mount
+//! namespaces, so that no foreign traffic or packet filter is on its loopback and all tools get the
+//! same congestion control (bbr, a common default, costs dearly on loopback). Elsewhere it runs as
+//! it is, and the report names what was in force. Either way the limit of open files is raised, for
+//! runs with a thousand channels. Called by `main`, once, before anything else is made.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Tells the copy that it is the copy, and whether it has namespaces of its own.
+const MARK: &str = "XDFS_BENCH_ISOLATION";
+/// Carries the arguments as the user gave them.
+const ARGUMENTS: &str = "XDFS_BENCH_ARGUMENTS";
+/// The congestion control that everyone gets.
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// Carries the machine's list of allowed congestion controls when it has to be put back.
+#[cfg(unix)]
+const ALLOWED_BEFORE: &str = "XDFS_BENCH_ALLOWED";
+
+const CURRENT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+#[cfg(unix)]
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// Raises the limit of open files as far as it goes, then becomes the benchmark again.
+#[cfg(unix)]
+const RAISE_LIMIT: &str = r#"ulimit -n "$(ulimit -Hn)" 2>/dev/null; exec "$@""#;
+
+/// Where the benchmark runs.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub(crate) struct Isolation {
+    /// Whether the network namespace is our own.
+    pub(crate) own_network: bool,
+    /// The congestion control in force, when the system tells.
+    pub(crate) congestion_control: Option<String>,
+    /// The arguments as the user gave them.
+    pub(crate) arguments: String,
+}
+
+/// Whether this process is the copy that measures.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// Replaces this process by the copy that measures, with `extra` added to the arguments.
+///
+/// Returns only when that failed; the answer says why.
+#[cfg(unix)]
+pub(crate) fn enter(arguments: &[String], extra: &[String]) -> String {
+    use std::os::unix::process::CommandExt as _;
+
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return format!("the benchmark can't find itself: {error}"),
+    };
+    let namespaces = Command::new("unshare")
+        .args(["-n", "-m", "true"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    let mut command;
+    if namespaces {
+        command = Command::new("unshare");
+        if let Some(allowed) = allow_congestion_control() {
+            command.env(ALLOWED_BEFORE, allowed);
+        }
+        command.args(["-n", "-m", "sh", "-c", RAISE_LIMIT, "sh"]);
+    } else {
+        command = Command::new("sh");
+        command.args(["-c", RAISE_LIMIT, "sh"]);
+    }
+    command
+        .arg(program)
+        .args(arguments)
+        .args(extra)
+        .env(MARK, if namespaces { "own" } else { "shared" })
+        .env(ARGUMENTS, arguments.join(" "));
+    format!(
+        "the benchmark can't start its measuring copy: {}",
+        command.exec()
+    )
+}
+
+/// Only systems with Unix processes can run the rivals.
+#[cfg(not(unix))]
+pub(crate) fn enter(_arguments: &[String], _extra: &[String]) -> String {
+    "the benchmark needs Linux".to_owned()
+}
+
+/// Sets up the network of the measuring copy; `scratch` holds a file that lives as long as the run.
+///
+/// What can't be set up is left as it is: the answer says what is in force.
+pub(crate) fn set_up(scratch: &Path) -> Isolation {
+    let own_network = std::env::var(MARK).is_ok_and(|mark| mark == "own");
+    if own_network {
+        let loopback_is_up = Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status()
+            .is_ok_and(|status| status.success());
+        if !loopback_is_up {
+            eprintln!("xdfs-bench: can't bring up the loopback interface (is `ip` installed?)");
+        }
+        choose_congestion_control();
+        name_this_host(scratch);
+    }
+    Isolation {
+        own_network,
+        congestion_control: read_word(CURRENT),
+        arguments: std::env::var(ARGUMENTS).unwrap_or_default(),
+    }
+}
+
+/// Allows namespaces to default to our congestion control; answers the list to be put back.
+///
+/// The list is the machine's and can't be written from within another namespace.
+#[cfg(unix)]
+fn allow_congestion_control() -> Option<String> {
+    let allowed = fs::read_to_string(ALLOWED).ok()?;
+    let allowed = allowed.trim_end();
+    if allowed
+        .split_ascii_whitespace()
+        .any(|name| name == CONGESTION_CONTROL)
+    {
+        return None;
+    }
+    fs::write(ALLOWED, format!("{allowed} {CONGESTION_CONTROL}")).ok()?;
+    Some(allowed.to_owned())
+}
+
+/// Gives our namespace its congestion control and puts the machine's list of allowed ones back,
+/// which takes nothing away from a namespace that has chosen.
+fn choose_congestion_control() {
+    // Shown in the report if it did not work.
+    let _ = fs::write(CURRENT, CONGESTION_CONTROL);
+    #[cfg(unix)]
+    if let Ok(allowed) = std::env::var(ALLOWED_BEFORE) {
+        // Our parent has stayed in the machine's namespace.
+        let restored = Command::new("nsenter")
+            .args([
+                "--net",
+                "--target",
+                &std::os::unix::process::parent_id().to_string(),
+            ])
+            .args([
+                "sh",
+                "-c",
+                r#"printf %s "$1" >"$2""#,
+                "sh",
+                &allowed,
+                ALLOWED,
+            ])
+            .status()
+            .is_ok_and(|status| status.success());
+        if !restored {
+            eprintln!("xdfs-bench: {ALLOWED} can't be put back to: {allowed}");
+        }
+    }
+}
+
+/// Lets this host's name be resolved without a name server: the GridFTP server does not start else.
+fn name_this_host(scratch: &Path) {
+    let Some(name) = read_word("/proc/sys/kernel/hostname") else {
+        return;
+    };
+    let resolves = Command::new("getent")
+        .args(["hosts", &name])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if resolves {
+        return;
+    }
+    let hosts = scratch.join("hosts");
+    if fs::write(
+        &hosts,
+        format!("127.0.0.1 localhost {name}\n::1 localhost {name}\n"),
+    )
+    .is_ok()
+    {
+        // In our own mount namespace, so nobody else sees it and it ends with us.
+        let _ = Command::new("mount")
+            .arg("--bind")
+            .arg(&hosts)
+            .arg("/etc/hosts")
+            .status();
+    }
+}
+
+fn read_word(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let word = text.trim();
+    (!word.is_empty()).then(|| word.to_owned())
+}

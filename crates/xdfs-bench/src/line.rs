@@ -1,0 +1,104 @@
+//! A command line that can be run and shown.
+//!
+//! Called by `tool` to say what to run, by `meter` and `server` to run it, and by the report to
+//! show it with the passing names of folders and ports replaced.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A program and its arguments.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Line {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Line {
+    /// A command line without arguments.
+    pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub(crate) fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub(crate) fn args<const COUNT: usize>(mut self, arguments: [&str; COUNT]) -> Self {
+        self.arguments.extend(arguments.map(str::to_owned));
+        self
+    }
+
+    /// The program, for messages.
+    pub(crate) fn program(&self) -> String {
+        let name = self.program.file_name().unwrap_or(self.program.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Ready to be spawned.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.program())?;
+        for argument in &self.arguments {
+            let plain = !argument.is_empty() && !argument.contains(char::is_whitespace);
+            if plain {
+                write!(formatter, " {argument}")?;
+            } else {
+                write!(formatter, " '{argument}'")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds a program in `PATH` and in the folders where servers are installed.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|candidate| is_program(candidate))
+}
+
+/// Whether `path` is a file (that it can be executed shows when it is).
+fn is_program(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name != OsStr::new("")) && path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_as_typed() {
+        let line = Line::new("/usr/bin/rclone")
+            .args(["--config", "", "copyto"])
+            .arg("a b");
+        assert_eq!(line.to_string(), "rclone --config '' copyto 'a b'");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn programs_are_found() {
+        assert!(find_program("sh").is_some());
+        assert!(find_program("no such program anywhere").is_none());
+    }
+}

@@ -1,0 +1,463 @@
+//! The report as a page of Markdown.
+//!
+//! Called by `main`; computes nothing beside medians and spreads.
+
+use std::fmt::Write as _;
+
+use crate::{
+    machine::Machine,
+    options::{Group, Options},
+    plan,
+    row::{Row, Run, megabytes},
+    statistics::Spread,
+    tool::Tool,
+    verdict::{Bound, Outcome, Verdict},
+};
+
+/// Everything that a report says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report<'a> {
+    /// Where it was measured.
+    pub(crate) machine: &'a Machine,
+    /// What was asked for.
+    pub(crate) options: &'a Options,
+    /// What was measured.
+    pub(crate) rows: &'a [Row],
+    /// What that means.
+    pub(crate) verdicts: &'a [Verdict],
+}
+
+/// Writes the page.
+pub(crate) fn render(report: Report<'_>) -> String {
+    let mut page = String::new();
+    head(&mut page, report.machine, report.options);
+    verdict_table(&mut page, report.verdicts);
+    for group in &report.options.groups {
+        let rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.group == *group)
+            .collect();
+        section(&mut page, *group, &rows, report);
+    }
+    failures(&mut page, report.rows);
+    page
+}
+
+/// Adds a line; writing to a string can't fail.
+macro_rules! line {
+    ($page:expr) => { $page.push('\n') };
+    ($page:expr, $($argument:tt)*) => {{ let _ = writeln!($page, $($argument)*); }};
+}
+
+fn head(page: &mut String, machine: &Machine, options: &Options) {
+    line!(page, "# Benchmarks");
+    line!(page);
+    if options.quick {
+        line!(
+            page,
+            "**A quick run: it shows that everything runs; its figures mean nothing.**"
+        );
+        line!(page);
+    }
+    let arguments = match machine.isolation.arguments.as_str() {
+        "" => String::new(),
+        words => format!(" -- {words}"),
+    };
+    line!(page, "    cargo run --release -p xdfs-bench{arguments}");
+    line!(page);
+    let congestion_control = machine
+        .isolation
+        .congestion_control
+        .as_deref()
+        .unwrap_or("unknown congestion control");
+    line!(
+        page,
+        "Machine: {} cores, {}, {:.1} GiB, Linux {}; tmpfs folder on {}, disk folder on {}; \
+         loopback with {congestion_control}{}, TCP buffers up to {} (receive) and {} (send) bytes.",
+        machine.cores,
+        machine.model,
+        machine.memory_mib as f64 / 1024.0,
+        machine.kernel,
+        machine.shm_file_system,
+        machine.disk_file_system,
+        if machine.isolation.own_network {
+            " in a network namespace of its own"
+        } else {
+            ""
+        },
+        machine.tcp_buffers_max[0],
+        machine.tcp_buffers_max[1],
+    );
+    line!(page);
+    line!(page, "Measured: {}.", machine.versions.join(", "));
+    if machine.absent.is_empty() {
+        line!(page, "No rival is absent.");
+    } else {
+        line!(
+            page,
+            "Absent on this machine, and so not compared: {}.",
+            machine.absent.join(", ")
+        );
+    }
+    line!(page);
+    line!(
+        page,
+        "{} repetition(s), interleaved: each repetition runs every row of a group once (the tiny \
+         group {} times), every other one in reverse order. Every run gets a fresh server, but for \
+         the tiny group. {}Figures are medians, with smallest and largest in brackets. GB and MB \
+         are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
+         memory is the peak resident size of each, the largest of all runs; \"other\" is the \
+         largest CPU time that the rest of the machine took during a run: rows with much of it were \
+         disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The first \
+         copy of every row is compared with its source byte by byte.",
+        options.repetitions,
+        plan::runs_per_repetition(Group::Tiny, options.quick),
+        if options.quick {
+            ""
+        } else {
+            "Before it as much memory as the run needs is touched and freed. "
+        },
+    );
+    line!(page);
+}
+
+fn verdict_table(page: &mut String, verdicts: &[Verdict]) {
+    line!(page, "## Required and reached");
+    line!(page);
+    line!(
+        page,
+        "Ratios are taken within a repetition; their median is judged. Against GridFTP, xdfs runs \
+         with its own choice of channels and GridFTP with the best of its settings in the tables."
+    );
+    line!(page);
+    line!(page, "| what | required | measured | | figures |");
+    line!(page, "|---|---:|---:|---|---|");
+    for verdict in verdicts {
+        let bound = match verdict.bound {
+            Bound::AtLeast => "at least",
+            Bound::AtMost => "at most",
+        };
+        let outcome = match verdict.outcome {
+            Outcome::NotMeasured => "not measured",
+            Outcome::Reached => "reached",
+            Outcome::Short => "**short**",
+        };
+        line!(
+            page,
+            "| {} | {bound} {} {} | {} | {outcome} | {} |",
+            cell(&verdict.what),
+            verdict.required,
+            verdict.unit,
+            figure(verdict.measured, 2),
+            cell(&verdict.detail),
+        );
+    }
+    line!(page);
+}
+
+fn section(page: &mut String, group: Group, rows: &[&Row], report: Report<'_>) {
+    let (title, note) = heading(group, report);
+    line!(page, "## {title}");
+    line!(page);
+    line!(page, "{note}");
+    line!(page);
+    match group {
+        Group::Tiny => tiny_table(page, rows),
+        Group::Mem | Group::Channels => memory_table(page, rows),
+        Group::Shm | Group::Disk | Group::Saturation => file_table(page, rows),
+    }
+    line!(page);
+    commands(page, rows);
+}
+
+fn heading(group: Group, report: Report<'_>) -> (String, String) {
+    let options = report.options;
+    let mib = |bytes: u64| bytes >> 20;
+    let memory = "GB/s is payload received over the seconds of the transfer as iperf3 and `xdfs \
+                  perf` report them, connection set-up left out; GridFTP reports none, so its rate \
+                  is that of the whole command, which stands beside it for everyone.";
+    let source = if report.machine.cold_source {
+        "From a source that is not cached"
+    } else {
+        "From a source that may be cached"
+    };
+    let durable = format!(
+        "{source} to a copy that is durable: the time is that of the client command and of making \
+         its file system durable (`sync -f`) after it, for everyone."
+    );
+    match group {
+        Group::Mem => (
+            format!("Memory to memory, {} MiB", mib(options.memory_bytes)),
+            memory.to_owned(),
+        ),
+        Group::Shm => (
+            format!("A file of {} MiB, tmpfs to tmpfs", mib(options.shm_bytes)),
+            "The time is that of the whole client command.".to_owned(),
+        ),
+        Group::Disk => (
+            format!("A file of {} MiB, disk to disk", mib(options.disk_bytes)),
+            durable,
+        ),
+        Group::Tiny => (
+            "A file of 2 bytes, tmpfs to tmpfs".to_owned(),
+            "Wall clock of the whole client command; the server is up.".to_owned(),
+        ),
+        Group::Saturation => (
+            "A large file against a small one, on disk".to_owned(),
+            durable,
+        ),
+        Group::Channels => (
+            format!(
+                "From few channels to many, memory to memory, {} MiB",
+                mib(options.memory_bytes)
+            ),
+            memory.to_owned(),
+        ),
+    }
+}
+
+fn memory_table(page: &mut String, rows: &[&Row]) {
+    line!(
+        page,
+        "| way | tool | n | GB/s | GB/s, whole command | CPU s/GB | client MB | server MB | other s |"
+    );
+    line!(page, "|---|---|---:|---:|---:|---:|---:|---:|---:|");
+    for row in rows {
+        line!(
+            page,
+            "| {} | {} | {} | {} | {} | {} |",
+            row.direction.name(),
+            tool(row.tool),
+            channels(row),
+            figure(row.spread(Run::rate), 2),
+            median(row.spread(Run::command_rate), 2),
+            cost(row),
+        );
+    }
+}
+
+fn file_table(page: &mut String, rows: &[&Row]) {
+    line!(
+        page,
+        "| way | MB | tool | n | GB/s | of that sync s | CPU s/GB | client MB | server MB | other s |"
+    );
+    line!(page, "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|");
+    for row in rows {
+        line!(
+            page,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            row.direction.name(),
+            row.bytes / 1_000_000,
+            tool(row.tool),
+            channels(row),
+            figure(row.spread(Run::rate), 2),
+            median(row.spread(|run| run.sync_seconds), 2),
+            cost(row),
+        );
+    }
+}
+
+fn tiny_table(page: &mut String, rows: &[&Row]) {
+    line!(page, "| way | tool | ms | runs |");
+    line!(page, "|---|---|---:|---:|");
+    for row in rows {
+        let wall = row.spread(|run| run.command_seconds * 1e3);
+        line!(
+            page,
+            "| {} | {} | {} | {} |",
+            row.direction.name(),
+            tool(row.tool),
+            figure(wall, 1),
+            row.runs.len(),
+        );
+    }
+}
+
+/// CPU, memory of both sides and disturbance: the last columns of a table.
+fn cost(row: &Row) -> String {
+    let most = |figure: fn(&Run) -> f64, digits| {
+        row.spread(figure).map_or_else(
+            || "-".to_owned(),
+            |spread| format!("{:.digits$}", spread.high),
+        )
+    };
+    format!(
+        "{} | {} | {} | {}",
+        median(row.spread(Run::cpu_per_gb), 2),
+        most(|run| megabytes(run.client_peak_kib), 1),
+        most(|run| megabytes(run.server_peak_kib), 1),
+        most(|run| run.other_cpu_seconds, 2),
+    )
+}
+
+/// How each tool was run, once for each way.
+fn commands(page: &mut String, rows: &[&Row]) {
+    let mut said = Vec::new();
+    for row in rows.iter().filter(|row| !row.command.is_empty()) {
+        if said.contains(&(row.tool, row.direction)) {
+            continue;
+        }
+        if said.is_empty() {
+            line!(page, "Run as, for instance:");
+            line!(page);
+        }
+        said.push((row.tool, row.direction));
+        line!(page, "    {}", row.command);
+        if let Some(server) = &row.server {
+            line!(page, "        against {server}");
+        }
+    }
+    if !said.is_empty() {
+        line!(page);
+    }
+}
+
+fn failures(page: &mut String, rows: &[Row]) {
+    let failed: Vec<&Row> = rows.iter().filter(|row| row.failure.is_some()).collect();
+    if failed.is_empty() {
+        return;
+    }
+    line!(page, "## Failed");
+    line!(page);
+    for row in failed {
+        line!(
+            page,
+            "- {} {} {}, n = {}, {} bytes, after {} run(s): {}",
+            row.group.name(),
+            row.direction.name(),
+            row.tool.name(),
+            channels(row),
+            row.bytes,
+            row.runs.len(),
+            row.failure.as_deref().unwrap_or_default(),
+        );
+    }
+    line!(page);
+}
+
+fn tool(tool: Tool) -> String {
+    if tool == Tool::Xdfs {
+        format!("**{}**", tool.name())
+    } else {
+        tool.name().to_owned()
+    }
+}
+
+fn channels(row: &Row) -> String {
+    row.channels
+        .map_or_else(|| "own".to_owned(), |count| count.to_string())
+}
+
+/// Median and, when there is more than one value, the spread.
+fn figure(spread: Option<Spread>, digits: usize) -> String {
+    match spread {
+        None => "-".to_owned(),
+        Some(spread) if spread.low == spread.high => format!("{:.digits$}", spread.median),
+        Some(Spread { median, low, high }) => {
+            format!("{median:.digits$} [{low:.digits$}-{high:.digits$}]")
+        }
+    }
+}
+
+fn median(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |spread| format!("{:.digits$}", spread.median),
+    )
+}
+
+/// Text that may stand in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        isolation::Isolation,
+        tool::Direction,
+        verdict::{tests::row, verdicts},
+    };
+
+    fn page() -> String {
+        let options = Options::parse(&["mem".to_owned(), "tiny".to_owned()]).unwrap();
+        let mut failed = row(Group::Mem, Direction::Down, Tool::GridFtp, Some(4), &[]);
+        failed.failure = Some("no | server".to_owned());
+        let rows = [
+            row(
+                Group::Mem,
+                Direction::Up,
+                Tool::Xdfs,
+                Some(4),
+                &[0.25, 0.5, 0.2],
+            ),
+            row(
+                Group::Mem,
+                Direction::Up,
+                Tool::Iperf3,
+                Some(4),
+                &[0.5, 0.5, 0.5],
+            ),
+            row(Group::Tiny, Direction::Up, Tool::Xdfs, None, &[0.004]),
+            failed,
+        ];
+        let machine = Machine {
+            cores: 2,
+            model: "Fast 9000".to_owned(),
+            isolation: Isolation {
+                own_network: true,
+                congestion_control: Some("cubic".to_owned()),
+                arguments: "mem tiny".to_owned(),
+            },
+            absent: vec!["rclone"],
+            ..Machine::default()
+        };
+        let verdicts = verdicts(&rows, &options);
+        render(Report {
+            machine: &machine,
+            options: &options,
+            rows: &rows,
+            verdicts: &verdicts,
+        })
+    }
+
+    #[test]
+    fn the_page_says_it_all() {
+        let page = page();
+        for wanted in [
+            "    cargo run --release -p xdfs-bench -- mem tiny\n",
+            "2 cores, Fast 9000",
+            "loopback with cubic in a network namespace of its own",
+            "not compared: rclone.",
+            "| up | **xdfs** | 4 | 4.00 [2.00-5.00] | 4.00 | 0.25 | 10.2 | 20.5 | 0.00 |",
+            "| up | **xdfs** | 4.0 | 1 |",
+            "| down | GridFTP | 4 | - | - | - | - | - | - |",
+            "| memory to memory up, n = 4, against iperf3 | at least 1 x | 2.00 [1.00-2.50] \
+             | reached | 4.000 against 2.000 GB/s |",
+            "    client DIR\n        against server DIR\n",
+            "- mem down GridFTP, n = 4, 1000000000 bytes, after 0 run(s): no | server",
+        ] {
+            assert!(page.contains(wanted), "{wanted:?} is not in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn tables_have_as_many_cells_as_their_heads() {
+        let mut columns = None;
+        for line in page().lines() {
+            let cells = line.starts_with('|').then(|| line.matches('|').count());
+            assert!(
+                cells.is_none() || columns.is_none() || cells == columns,
+                "{line}"
+            );
+            columns = cells;
+        }
+    }
+
+    #[test]
+    fn cells_hold_no_bars() {
+        assert_eq!(cell("a|b\nc"), "a\\|b c");
+    }
+}

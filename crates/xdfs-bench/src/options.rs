@@ -1,0 +1,290 @@
+//! The command line of the benchmark.
+//!
+//! Parsed by hand: a dozen options do not justify a dependency in a crate that nobody installs.
+//! Called by `main`.
+
+use std::path::PathBuf;
+
+/// Printed by `--help` and after a usage error.
+pub(crate) const USAGE: &str = "\
+usage: xdfs-bench [GROUP...] [OPTIONS]
+
+Measures xdfs and its rivals on loopback, in interleaved repetitions of one run.
+
+groups (default: all)
+  mem         memory to memory, with as many streams as iperf3
+  shm         one big file, tmpfs to tmpfs
+  disk        one big file, disk to disk, cold source, durable at the end
+  tiny        one 2-byte file, whole command, server already up
+  saturation  a big file against one a tenth of its size, on disk
+  channels    rate and peak memory from few channels to many
+
+options
+  --repetitions R   repetitions of every row (default 3)
+  --channels LIST   channel counts (default 1,4,16,64,256,1000)
+  --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk)
+  --memory-mib N    bytes of a memory to memory run (default 8192)
+  --xdfs PATH       measure this program instead of building it; `none` for the rivals alone
+  --json FILE       write every run and the verdicts as JSON
+  --markdown FILE   write the report there instead of to standard output
+  --disk DIR        where the disk groups work (default target)
+  --shm DIR         where the tmpfs groups work (default /dev/shm)
+  --timeout S       limit of one run in seconds (default 120)
+  --quick           small sizes, one repetition, no warm-up and no emptying of caches: shows that
+                    everything runs, not how fast
+  -h, --help        this text
+";
+
+/// One group of rows that share a workload.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Group {
+    /// Memory to memory with iperf3 and GridFTP.
+    Mem,
+    /// A big file from tmpfs to tmpfs.
+    Shm,
+    /// A big file from disk to disk.
+    Disk,
+    /// A file of two bytes.
+    Tiny,
+    /// Big against small on disk.
+    Saturation,
+    /// Few against many channels.
+    Channels,
+}
+
+impl Group {
+    /// Every group, in the order of the report.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Mem,
+        Self::Shm,
+        Self::Disk,
+        Self::Tiny,
+        Self::Saturation,
+        Self::Channels,
+    ];
+
+    /// The word on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mem => "mem",
+            Self::Shm => "shm",
+            Self::Disk => "disk",
+            Self::Tiny => "tiny",
+            Self::Saturation => "saturation",
+            Self::Channels => "channels",
+        }
+    }
+
+    /// Whether the group works in the disk folder.
+    pub(crate) fn on_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::Saturation)
+    }
+}
+
+/// Which xdfs program is measured.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Program {
+    /// The release build of this workspace, built first.
+    Build,
+    /// None: the rivals alone.
+    None,
+    /// This file.
+    Path(PathBuf),
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Options {
+    /// Groups to run, in the order of the report.
+    pub(crate) groups: Vec<Group>,
+    /// Repetitions of every row, at least one.
+    pub(crate) repetitions: u32,
+    /// Channel counts, ascending and without doubles.
+    pub(crate) channels: Vec<u32>,
+    /// Size of the big file in tmpfs, in bytes.
+    pub(crate) shm_bytes: u64,
+    /// Size of the big file on disk, in bytes.
+    pub(crate) disk_bytes: u64,
+    /// Payload of a memory to memory run, in bytes.
+    pub(crate) memory_bytes: u64,
+    /// The program under test.
+    pub(crate) program: Program,
+    /// Where to write JSON.
+    pub(crate) json: Option<PathBuf>,
+    /// Where to write the report.
+    pub(crate) markdown: Option<PathBuf>,
+    /// Folder of the disk groups.
+    pub(crate) disk: PathBuf,
+    /// Folder of the tmpfs groups.
+    pub(crate) shm: PathBuf,
+    /// Limit of one run in seconds.
+    pub(crate) timeout_s: u64,
+    /// Small sizes and one repetition.
+    pub(crate) quick: bool,
+    /// Print the usage and end.
+    pub(crate) help: bool,
+}
+
+impl Options {
+    /// Parses the arguments after the program name; the error is one line for the user.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
+        let quick = arguments.iter().any(|argument| argument == "--quick");
+        let mut options = Self::with_defaults(quick);
+        let mut remaining = arguments.iter();
+        while let Some(argument) = remaining.next() {
+            let (name, inline) = match argument.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+                _ => (argument.as_str(), None),
+            };
+            let mut value = || {
+                inline
+                    .clone()
+                    .or_else(|| remaining.next().cloned())
+                    .ok_or_else(|| format!("{name} needs a value"))
+            };
+            match name {
+                "--quick" => {}
+                "-h" | "--help" => options.help = true,
+                "--repetitions" => {
+                    options.repetitions = u32::try_from(number(name, &value()?, 1000)?)
+                        .map_err(|_| format!("{name} is too large"))?;
+                }
+                "--channels" => options.channels = channel_list(&value()?)?,
+                "--file-mib" => {
+                    let bytes = number(name, &value()?, 1 << 20)? << 20;
+                    options.shm_bytes = bytes;
+                    options.disk_bytes = bytes;
+                }
+                "--memory-mib" => options.memory_bytes = number(name, &value()?, 1 << 30)? << 20,
+                "--xdfs" => {
+                    options.program = match value()?.as_str() {
+                        "none" => Program::None,
+                        path => Program::Path(PathBuf::from(path)),
+                    };
+                }
+                "--json" => options.json = Some(PathBuf::from(value()?)),
+                "--markdown" => options.markdown = Some(PathBuf::from(value()?)),
+                "--disk" => options.disk = PathBuf::from(value()?),
+                "--shm" => options.shm = PathBuf::from(value()?),
+                "--timeout" => options.timeout_s = number(name, &value()?, 86_400)?,
+                "all" => options.groups.extend(Group::ALL),
+                word => match Group::ALL.into_iter().find(|group| group.name() == word) {
+                    Some(group) => options.groups.push(group),
+                    None => return Err(format!("no group or option {word:?}")),
+                },
+            }
+        }
+        if options.groups.is_empty() {
+            options.groups.extend(Group::ALL);
+        }
+        let asked = std::mem::take(&mut options.groups);
+        options.groups = Group::ALL
+            .into_iter()
+            .filter(|group| asked.contains(group))
+            .collect();
+        Ok(options)
+    }
+
+    fn with_defaults(quick: bool) -> Self {
+        let mib = |count: u64| count << 20;
+        Self {
+            groups: Vec::new(),
+            repetitions: if quick { 1 } else { 3 },
+            channels: if quick {
+                vec![1, 4, 16]
+            } else {
+                vec![1, 4, 16, 64, 256, 1000]
+            },
+            shm_bytes: mib(if quick { 32 } else { 1024 }),
+            disk_bytes: mib(if quick { 32 } else { 4096 }),
+            memory_bytes: mib(if quick { 128 } else { 8192 }),
+            program: Program::Build,
+            json: None,
+            markdown: None,
+            disk: PathBuf::from("target"),
+            shm: PathBuf::from("/dev/shm"),
+            timeout_s: if quick { 10 } else { 120 },
+            quick,
+            help: false,
+        }
+    }
+}
+
+fn number(name: &str, text: &str, max: u64) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(value) if (1..=max).contains(&value) => Ok(value),
+        _ => Err(format!(
+            "{name} takes a number from 1 to {max}, not {text:?}"
+        )),
+    }
+}
+
+fn channel_list(text: &str) -> Result<Vec<u32>, String> {
+    let mut channels = Vec::new();
+    for word in text.split(',') {
+        let value = number("--channels", word.trim(), 65_535)?;
+        channels.push(u32::try_from(value).map_err(|_| "too many channels".to_owned())?);
+    }
+    channels.sort_unstable();
+    channels.dedup();
+    Ok(channels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn all_groups_by_default() {
+        let options = parse(&[]).unwrap();
+        assert_eq!(options.groups, Group::ALL);
+        assert_eq!(options.channels, [1, 4, 16, 64, 256, 1000]);
+        assert_eq!(options.shm_bytes, 1 << 30);
+        assert_eq!(options.disk_bytes, 4 << 30);
+        assert_eq!(options.program, Program::Build);
+    }
+
+    #[test]
+    fn groups_are_sorted_and_unique() {
+        let options = parse(&["tiny", "mem", "tiny", "--quick"]).unwrap();
+        assert_eq!(options.groups, [Group::Mem, Group::Tiny]);
+        assert_eq!(options.repetitions, 1);
+    }
+
+    #[test]
+    fn values_inline_or_after_and_over_quick() {
+        let options = parse(&[
+            "--channels=16,1,4,4",
+            "--file-mib",
+            "8",
+            "--quick",
+            "--xdfs",
+            "none",
+        ])
+        .unwrap();
+        assert_eq!(options.channels, [1, 4, 16]);
+        assert_eq!((options.shm_bytes, options.disk_bytes), (8 << 20, 8 << 20));
+        assert_eq!(options.program, Program::None);
+    }
+
+    #[test]
+    fn bad_words_are_refused() {
+        for words in [
+            &["--repetitions", "0"][..],
+            &["--repetitions"],
+            &["--channels", "1,x"],
+            &["--channels", ""],
+            &["--file-mib", "99999999999999999999"],
+            &["--frobnicate"],
+            &["bogus"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Runs the rows of the groups, in interleaved repetitions.
+//!
+//! A repetition runs every row of a group once before the next repetition begins, every other one
+//! in reverse order: what drifts on the machine hits all rows alike. A row that fails is not run
+//! again and the report says why. Every run gets a fresh server, so that its memory is its own; only
+//! the tiny group keeps servers up, because it asks what a command costs with a server that is up.
+//! Called by `main`.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    content,
+    line::Line,
+    meter::{self, Conditions},
+    options::{Group, Options},
+    plan::{self, Job},
+    row::{Row, Run, Timing},
+    scratch::{Guard, Scratch},
+    server::{self, Port, Server},
+    tool::{Direction, Payload, Tool, Toolbox},
+};
+
+/// Where a copy goes, relative to the folder of its group.
+const TARGET: &str = "dst/f";
+/// Memory beside the payload that is populated before a run.
+const WARM_SPARE_BYTES: u64 = 1 << 30;
+/// Memory that is populated before a run that moves no file.
+const WARM_MEMORY_BYTES: u64 = 300 << 20;
+/// The kernel's switch for forgetting cached files.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Everything that runs share.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    /// What was asked for.
+    pub(crate) options: &'a Options,
+    /// The tools that are there.
+    pub(crate) toolbox: &'a Toolbox,
+    /// Our folder in tmpfs.
+    pub(crate) shm: &'a Scratch,
+    /// Our folder on disk.
+    pub(crate) disk: &'a Scratch,
+    /// Who cleans up if we can't.
+    pub(crate) guard: &'a Guard,
+}
+
+impl Session<'_> {
+    /// Measures one group.
+    ///
+    /// An error is one of the benchmark itself, such as a full disk; tools that fail are rows.
+    pub(crate) fn run(&self, group: Group) -> io::Result<Vec<Row>> {
+        let jobs: Vec<Job> = plan::jobs(group, self.options)
+            .into_iter()
+            .filter(|job| self.toolbox.has(job.tool))
+            .collect();
+        let mut rows: Vec<Row> = jobs.iter().map(empty_row).collect();
+        let base = self.base(group);
+        self.make_sources(&base, &jobs)?;
+        let mut servers = BTreeMap::new();
+        let runs = plan::runs_per_repetition(group, self.options.quick);
+        for repetition in 0..self.options.repetitions * runs {
+            let mut order: Vec<usize> = (0..jobs.len()).collect();
+            if repetition % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                let row = &mut rows[index];
+                if row.failure.is_some() {
+                    continue;
+                }
+                let result = self.run_once(&jobs[index], repetition, &base, &mut servers, row);
+                if group != Group::Tiny {
+                    servers.clear();
+                }
+                match result {
+                    Ok(run) => {
+                        announce(row, &run);
+                        row.runs.push(run);
+                    }
+                    Err(failure) => {
+                        eprintln!("{}: failed: {failure}", label(row));
+                        row.failure = Some(failure);
+                    }
+                }
+            }
+        }
+        drop(servers);
+        fs::remove_dir_all(&base)?;
+        Ok(rows)
+    }
+
+    /// The folder of a group, which is the root of its servers.
+    fn base(&self, group: Group) -> PathBuf {
+        let scratch = if group.on_disk() { self.disk } else { self.shm };
+        scratch.path().join(group.name())
+    }
+
+    fn make_sources(&self, base: &Path, jobs: &[Job]) -> io::Result<()> {
+        fs::create_dir_all(base.join("src"))?;
+        content::empty(&base.join("dst"))?;
+        for job in jobs.iter().filter(|job| moves_a_file(job.group)) {
+            let path = base.join(source(job));
+            if !path.exists() {
+                content::make(&path, job.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_once<'a>(
+        &'a self,
+        job: &Job,
+        repetition: u32,
+        base: &Path,
+        servers: &mut BTreeMap<(Tool, Direction), Server<'a>>,
+        row: &mut Row,
+    ) -> Result<Run, String> {
+        let broken = |error: io::Error| format!("the benchmark itself: {error}");
+        let work = self.shm.path();
+        let source = source(job);
+        let payload = if moves_a_file(job.group) {
+            Payload::File {
+                base,
+                source: &source,
+                target: TARGET,
+            }
+        } else {
+            Payload::Memory { bytes: job.bytes }
+        };
+        self.prepare(job, base).map_err(broken)?;
+
+        let key = (job.tool, job.direction);
+        if let Entry::Vacant(free) = servers.entry(key) {
+            let port = server::free_port().map_err(broken)?;
+            let line = self
+                .toolbox
+                .server(job.tool, job.direction, payload, port, work)
+                .map_err(broken)?;
+            if let Some(line) = line {
+                let kind = match job.tool {
+                    Tool::Xdfs => Port::Announced,
+                    _ => Port::Given(port),
+                };
+                let log = work.join(format!("server.{}.log", job.tool.name()));
+                let server = Server::start(&line, kind, &log, self.guard)?;
+                row.server
+                    .get_or_insert_with(|| shown(&line, base, work, server.port));
+                free.insert(server);
+            }
+        }
+        let server = servers.get(&key);
+        let port = server.map_or(0, |server| server.port);
+        let line = self
+            .toolbox
+            .client(job.tool, job.direction, payload, job.channels, port);
+        if row.command.is_empty() {
+            row.command = shown(&line, base, work, port);
+        }
+        let output = work.join("client.out");
+        let usage = meter::measure(
+            &line,
+            Conditions {
+                server: server.map(Server::pid),
+                sync: job.group.on_disk().then_some(base),
+                timeout: Duration::from_secs(self.options.timeout_s),
+                output: &output,
+                errors: &work.join("client.err"),
+            },
+        )?;
+
+        let own = if moves_a_file(job.group) {
+            self.check_copy(base, &source, job.bytes, row.runs.is_empty())?;
+            None
+        } else {
+            let said = fs::read_to_string(&output).map_err(broken)?;
+            match job.tool {
+                Tool::Iperf3 => Some(Timing::from_iperf3(&said)?),
+                Tool::Xdfs => Some(Timing::from_perf(&said)?),
+                _ => None,
+            }
+        };
+        Ok(Run::new(repetition, job.bytes, usage, own))
+    }
+
+    /// Brings the machine into the state that every run of a row starts from.
+    fn prepare(&self, job: &Job, base: &Path) -> io::Result<()> {
+        if moves_a_file(job.group) {
+            content::empty(&base.join("dst"))?;
+        }
+        if job.group.on_disk() {
+            meter::make_durable(base)?;
+        }
+        if self.options.quick {
+            return Ok(());
+        }
+        if job.group.on_disk() {
+            // Only root may; the report says whether the source was cold.
+            let _ = forget_cached_files();
+        }
+        match job.group {
+            Group::Tiny => {}
+            Group::Mem | Group::Channels => meter::warm_memory(WARM_MEMORY_BYTES),
+            Group::Shm | Group::Disk | Group::Saturation => {
+                meter::warm_memory(job.bytes + WARM_SPARE_BYTES);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the size of the copy, and after the first run of a row every byte of it.
+    fn check_copy(&self, base: &Path, source: &str, bytes: u64, first: bool) -> Result<(), String> {
+        let target = base.join(TARGET);
+        let size = fs::metadata(&target)
+            .map_err(|error| format!("no copy: {error}"))?
+            .len();
+        if size != bytes {
+            return Err(format!("the copy has {size} bytes instead of {bytes}"));
+        }
+        if first {
+            let same = content::same(&base.join(source), &target)
+                .map_err(|error| format!("comparing the copy: {error}"))?;
+            if !same {
+                return Err("the copy differs from the source".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the kernel forget cached files that are durable.
+fn forget_cached_files() -> io::Result<()> {
+    fs::write(DROP_CACHES, "3")
+}
+
+/// Whether the kernel lets us forget cached files, asked without doing it.
+pub(crate) fn can_forget_cached_files() -> bool {
+    fs::OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
+}
+
+/// Whether the payload of a group is a file.
+fn moves_a_file(group: Group) -> bool {
+    !matches!(group, Group::Mem | Group::Channels)
+}
+
+/// Where the source of a row is, relative to the folder of its group.
+fn source(job: &Job) -> String {
+    format!("src/{}", job.bytes)
+}
+
+/// A command as the report shows it.
+fn shown(line: &Line, base: &Path, work: &Path, port: u16) -> String {
+    let text = line
+        .to_string()
+        .replace(&*base.to_string_lossy(), "DIR")
+        .replace(&*work.to_string_lossy(), "WORK");
+    // With what stands before it, because sizes may hold the same digits.
+    ["127.0.0.1:", "-p ", "--port ", "rsyncd."]
+        .into_iter()
+        .fold(text, |text, before| {
+            text.replace(&format!("{before}{port}"), &format!("{before}PORT"))
+        })
+}
+
+fn empty_row(job: &Job) -> Row {
+    Row {
+        group: job.group,
+        direction: job.direction,
+        tool: job.tool,
+        channels: job.channels,
+        bytes: job.bytes,
+        command: String::new(),
+        server: None,
+        runs: Vec::new(),
+        failure: None,
+    }
+}
+
+fn label(row: &Row) -> String {
+    let channels = row
+        .channels
+        .map(|count| format!(" n={count}"))
+        .unwrap_or_default();
+    let (group, direction, tool) = (row.group.name(), row.direction.name(), row.tool.name());
+    format!("{group} {direction} {tool}{channels} ({} bytes)", row.bytes)
+}
+
+/// One line on standard error for every run, so that a long benchmark can be watched.
+fn announce(row: &Row, run: &Run) {
+    eprintln!(
+        "{}: {:.3} GB/s, {:.4} s + {:.3} s sync, CPU {:.2} + {:.2} s (other {:.2}), {} + {} KiB",
+        label(row),
+        run.rate(),
+        run.command_seconds,
+        run.sync_seconds,
+        run.client_cpu_seconds,
+        run.server_cpu_seconds,
+        run.other_cpu_seconds,
+        run.client_peak_kib,
+        run.server_peak_kib,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_commands_name_no_machine() {
+        let line = Line::new("/usr/bin/xdfs")
+            .args([
+                "cp",
+                "/s/xdfs-bench.1.0/shm/src/2",
+                "xdfs://127.0.0.1:4711/dst/f",
+            ])
+            .arg("--config=/s/xdfs-bench.1.0/c");
+        let base = Path::new("/s/xdfs-bench.1.0/shm");
+        let shown = shown(&line, base, Path::new("/s/xdfs-bench.1.0"), 4711);
+        assert_eq!(
+            shown,
+            "xdfs cp DIR/src/2 xdfs://127.0.0.1:PORT/dst/f --config=WORK/c"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Runs the whole benchmark once, small, with a stand-in for xdfs and whatever rivals are there.
+//!
+//! Asserts what the report says and what is left behind, never how fast anything was.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+/// Runs the benchmark with `script` as xdfs; the folders of the groups are beneath `folder`.
+fn bench(folder: &Path, script: &str, arguments: &[&str]) -> Output {
+    let program = folder.join("xdfs");
+    fs::write(&program, script).expect("the stand-in is written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("made executable");
+    Command::new(env!("CARGO_BIN_EXE_xdfs-bench"))
+        .args(arguments)
+        .args(["--quick", "--xdfs"])
+        .arg(&program)
+        .arg("--shm")
+        .arg(folder.join("shm"))
+        .arg("--disk")
+        .arg(folder.join("disk"))
+        .arg("--json")
+        .arg(folder.join("out.json"))
+        .output()
+        .expect("the benchmark starts")
+}
+
+fn rows(folder: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(folder.join("out.json")).expect("JSON is written");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON is valid");
+    assert_eq!(document["schema"], "xdfs-bench/1");
+    document["rows"]
+        .as_array()
+        .expect("rows are an array")
+        .clone()
+}
+
+#[test]
+fn a_quick_run_of_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bench(folder.path(), include_str!("stand_in.sh"), &["all"]);
+    let (page, log) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{log}");
+    assert!(page.contains("A quick run"), "{page}");
+    for title in [
+        "Memory to memory",
+        "tmpfs to tmpfs",
+        "disk to disk",
+        "2 bytes",
+        "small one",
+        "many",
+    ] {
+        assert!(
+            page.lines()
+                .any(|line| line.starts_with("## ") && line.contains(title)),
+            "{page}"
+        );
+    }
+    let rows = rows(folder.path());
+    let ours: Vec<_> = rows.iter().filter(|row| row["tool"] == "xdfs").collect();
+    // mem 3 counts, shm 4, disk 2, tiny 1, saturation 2 sizes, channels 3 counts; both ways.
+    assert_eq!(ours.len(), 2 * (3 + 4 + 2 + 1 + 2 + 3));
+    for row in ours {
+        assert!(row["failure"].is_null(), "{row}");
+        assert!(!row["runs"].as_array().unwrap().is_empty(), "{row}");
+    }
+    let copy = rows
+        .iter()
+        .find(|row| row["tool"] == "cp" && row["group"] == "shm")
+        .unwrap();
+    assert_eq!(
+        copy["command"],
+        "cp --reflink=never DIR/src/33554432 DIR/dst/f"
+    );
+    for left in ["shm", "disk"] {
+        assert_eq!(
+            fs::read_dir(folder.path().join(left)).unwrap().count(),
+            0,
+            "{left} is empty"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_copy_is_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    // Same size, other bytes.
+    let script = include_str!("stand_in.sh").replace(
+        "exec cp \"$(local_path \"$1\")\" \"$(local_path \"$2\")\"",
+        "printf 'no' >\"$(local_path \"$2\")\"",
+    );
+    let output = bench(folder.path(), &script, &["tiny"]);
+    assert_eq!(output.status.code(), Some(1));
+    let rows = rows(folder.path());
+    let ours = rows.iter().find(|row| row["tool"] == "xdfs").unwrap();
+    assert_eq!(ours["failure"], "the copy differs from the source");
+    assert!(ours["runs"].as_array().unwrap().is_empty());
+    let page = String::from_utf8_lossy(&output.stdout);
+    assert!(page.contains("## Failed"), "{page}");
+}
+
+#[test]
+fn wrong_words_get_the_usage() {
+    let output = Command::new(env!("CARGO_BIN_EXE_xdfs-bench"))
+        .arg("bogus")
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("usage: xdfs-bench"));
+}

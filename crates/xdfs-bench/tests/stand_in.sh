@@ -1,0 +1,28 @@
+#!/bin/sh
+# Stands in for xdfs: same words, no network. Its servers keep their root in a file named after
+# their port, beside this script.
+here=${0%/*}
+local_path() {
+  case $1 in
+    xdfs://*) rest=${1#xdfs://127.0.0.1:}; printf '%s/%s' "$(cat "$here/root.${rest%%/*}")" "${rest#*/}";;
+    *) printf '%s' "$1";;
+  esac
+}
+verb=$1
+case $verb in
+  serve)
+    port=$((30000 + $$ % 30000))
+    while [ $# -gt 1 ]; do [ "$1" = --root ] && printf '%s' "$2" >"$here/root.$port"; shift; done
+    echo "listening on 127.0.0.1:$port"
+    exec sleep 300;;
+  cp)
+    while [ $# -gt 2 ]; do shift; done
+    exec cp "$(local_path "$1")" "$(local_path "$2")";;
+  perf)
+    bytes=
+    while [ $# -gt 0 ]; do [ "$1" = --bytes ] && bytes=$2; shift; done
+    echo '{"type":"progress","bytes":1}'
+    echo "{\"type\":\"result\",\"bytes\":$bytes,\"seconds\":0.5,\"bytes_per_second\":1}";;
+  --version) echo "stand-in";;
+  *) echo "error: no command $verb" >&2; exit 2;;
+esac

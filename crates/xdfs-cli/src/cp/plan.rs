@@ -1,0 +1,441 @@
+//! From the words of the command line to one job a file, or a refusal.
+//!
+//! Looks at local paths (is it a directory, how long is the file) and never at the network.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use xdfs::{Code, Fault, LocalPlace, RemotePlace};
+
+use crate::flags::CpFlags;
+use crate::place::{self, Place};
+use crate::report::Label;
+use crate::session::{self, Route};
+
+/// One file to copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// Its names for people.
+    pub(crate) label: Label,
+    /// The server.
+    pub(crate) server: RemotePlace,
+    /// Which way it goes.
+    pub(crate) route: Route,
+    /// Number of bytes, where a look at a local file tells it.
+    pub(crate) bytes: Option<u64>,
+    /// Why it can't be copied; the other files can.
+    pub(crate) refused: Option<Fault>,
+}
+
+impl Job {
+    /// Whether an end is a stream, which can be read or written only once.
+    pub(crate) fn is_stream(&self) -> bool {
+        *self.route.local() == LocalPlace::Standard
+    }
+}
+
+fn invalid(cause: impl Into<String>) -> Fault {
+    Fault::new(Code::InvalidArgument, "plan the copy", cause)
+}
+
+/// Makes the jobs.
+///
+/// # Errors
+/// The command as a whole makes no sense, or the local target directory doesn't exist.
+pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<Job>, Fault> {
+    let sources = flags.sources.iter().map(|word| Place::parse(word));
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    let target = Place::parse(&flags.target)?;
+    if target == Place::Standard && flags.output.json {
+        return Err(
+            invalid("the file and the JSON lines can't both go to standard output")
+                .hint("leave out --json, or name a file as the target"),
+        );
+    }
+    if sources.len() > 1 {
+        check_many(&sources, &target)?;
+    }
+    let texts = flags
+        .sources
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned());
+    match target {
+        Place::Remote(server) => {
+            let target_text = flags.target.to_string_lossy();
+            let jobs = sources
+                .iter()
+                .zip(texts)
+                .map(|(source, text)| match source {
+                    Place::Remote(_) => Err(remote_to_remote()),
+                    Place::Standard => upload_stream(&server, &target_text),
+                    Place::Local(path) => Ok(upload(
+                        path,
+                        text,
+                        &server,
+                        &target_text,
+                        sources.len() > 1,
+                        flags,
+                    )),
+                });
+            jobs.collect()
+        }
+        local => {
+            let place = local_target(&local, sources.len() > 1)?;
+            let jobs = sources
+                .iter()
+                .zip(texts)
+                .map(|(source, text)| match source {
+                    Place::Remote(server) => download(server, text, &place),
+                    _ => Err(local_to_local()),
+                });
+            jobs.collect()
+        }
+    }
+}
+
+fn local_to_local() -> Fault {
+    invalid("both sides are on this machine")
+        .hint("use `cp` for local copies, or name a server: xdfs://HOST/PATH")
+}
+
+fn remote_to_remote() -> Fault {
+    invalid("both sides are servers, and copies between two servers are not offered")
+        .hint("copy to this machine first, then to the other server")
+}
+
+/// What has to hold when there are several sources.
+fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
+    if sources.contains(&Place::Standard) {
+        return Err(invalid("standard input has no name in a directory")
+            .hint("copy it alone, to the URL of a file"));
+    }
+    if *target == Place::Standard {
+        return Err(invalid("several files can't go to standard output")
+            .hint("name a directory as the target"));
+    }
+    let mut names = HashSet::new();
+    for source in sources {
+        let name = match source {
+            Place::Local(path) => path.file_name().map(|name| name.as_encoded_bytes()),
+            Place::Remote(server) => place::remote_name(&server.path),
+            Place::Standard => None,
+        };
+        if let Some(name) = name
+            && !names.insert(name)
+        {
+            return Err(invalid(format!(
+                "two sources have the name '{}', and the target directory can hold only one",
+                name.escape_ascii()
+            ))
+            .hint("copy one of them by itself, under another name"));
+        }
+    }
+    Ok(())
+}
+
+/// The path on the server of a target, and whether it is meant as a directory.
+fn remote_target(server: &RemotePlace, many: bool) -> Vec<u8> {
+    let mut path = server.path.clone();
+    // A store of the server's own, such as mem:null, is no directory and takes any file.
+    if path.is_empty() || many && path.starts_with(b"/") && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path
+}
+
+fn upload_stream(server: &RemotePlace, target: &str) -> Result<Job, Fault> {
+    let to = remote_target(server, false);
+    if to.ends_with(b"/") {
+        return Err(invalid("standard input has no name in a directory")
+            .hint("name a file at the end of the URL"));
+    }
+    Ok(Job {
+        label: Label {
+            source: "-".into(),
+            target: target.into(),
+        },
+        server: server.clone(),
+        route: Route::Upload {
+            from: LocalPlace::Standard,
+            to,
+        },
+        bytes: None,
+        refused: None,
+    })
+}
+
+fn upload(
+    path: &Path,
+    source: String,
+    server: &RemotePlace,
+    target: &str,
+    many: bool,
+    flags: &CpFlags,
+) -> Job {
+    let to = remote_target(server, many);
+    let target = match path.file_name() {
+        Some(name) if to.ends_with(b"/") => {
+            format!(
+                "{}/{}",
+                target.trim_end_matches('/'),
+                name.to_string_lossy()
+            )
+        }
+        _ => target.to_owned(),
+    };
+    // Whatever can't be found out here, the library finds out when it opens the source.
+    let (bytes, refused) = match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => (None, Some(tree_refusal(path))),
+        Ok(meta) if meta.is_file() => {
+            let rest = meta.len().saturating_sub(flags.offset);
+            (Some(rest.min(flags.length.unwrap_or(u64::MAX))), None)
+        }
+        _ => (None, None),
+    };
+    Job {
+        label: Label { source, target },
+        server: server.clone(),
+        route: Route::Upload {
+            from: session::local_file(path),
+            to,
+        },
+        bytes,
+        refused,
+    }
+}
+
+fn tree_refusal(path: &Path) -> Fault {
+    Fault::new(
+        Code::IsDirectory,
+        "open the source",
+        "copies of whole trees are not offered yet",
+    )
+    .path(path.as_os_str().as_encoded_bytes())
+    .hint("name the files, or pack it: tar -c DIR | xdfs cp - xdfs://HOST/FILE.tar")
+}
+
+/// Where downloads go.
+enum LocalTarget {
+    Stream,
+    File(PathBuf),
+    Directory(PathBuf),
+}
+
+/// Looks at the local target.
+///
+/// # Errors
+/// It has to be a directory and is none.
+fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
+    let Place::Local(path) = target else {
+        return Ok(LocalTarget::Stream);
+    };
+    if path.is_dir() {
+        return Ok(LocalTarget::Directory(path.clone()));
+    }
+    if !many && !place::ends_with_separator(path) {
+        return Ok(LocalTarget::File(path.clone()));
+    }
+    let operation = "open the target directory";
+    let fault = if path.exists() {
+        Fault::new(Code::NotDirectory, operation, "a file stands there")
+            .hint("several files need a directory as their target")
+    } else {
+        Fault::new(Code::NotFound, operation, "no such directory").hint("make it first, with mkdir")
+    };
+    Err(fault.path(path.as_os_str().as_encoded_bytes()))
+}
+
+fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Result<Job, Fault> {
+    let bad = |cause: &str| invalid(cause).path(source.as_bytes());
+    if server.path.is_empty() || server.path == b"/" {
+        return Err(bad("the URL names no file").hint("write xdfs://HOST/PATH"));
+    }
+    let to = match target {
+        LocalTarget::Stream => LocalPlace::Standard,
+        LocalTarget::File(path) => session::local_file(path),
+        LocalTarget::Directory(dir) => {
+            let name = place::remote_name(&server.path).and_then(place::local_name);
+            let name = name.ok_or_else(|| {
+                bad("its last part can't be the name of a file here").hint("name the target file")
+            })?;
+            session::local_file(dir.join(name))
+        }
+    };
+    Ok(Job {
+        label: Label {
+            source,
+            target: session::local_text(&to),
+        },
+        server: server.clone(),
+        route: Route::Download {
+            from: server.path.clone(),
+            to,
+        },
+        bytes: None,
+        refused: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::flags::{Cli, Command};
+
+    fn flags(words: &[&str]) -> CpFlags {
+        let line = ["xdfs", "cp"].iter().chain(words);
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Cp(flags) => flags,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(words: &[&str]) -> Fault {
+        plan(&flags(words)).unwrap_err()
+    }
+
+    #[test]
+    fn exactly_one_side_is_a_server() {
+        let local = refusal(&["a", "b"]);
+        assert_eq!(local.code.exit_code(), 2);
+        assert!(local.hint.contains("`cp`"));
+        assert!(refusal(&["-", "-"]).hint.contains("`cp`"));
+        let remote = refusal(&["xdfs://a/x", "xdfs://b/y"]);
+        assert!(remote.cause.contains("two servers"));
+        assert_eq!(
+            refusal(&["a", "xdfs://a/x", "xdfs://b/y"]).code,
+            Code::InvalidArgument
+        );
+        assert_eq!(
+            refusal(&["xdfs://a/x", "a", "."]).code,
+            Code::InvalidArgument
+        );
+    }
+
+    #[test]
+    fn an_upload_of_one_file_keeps_the_target_as_written() {
+        for (url, path) in [
+            ("xdfs://h/x", &b"/x"[..]),
+            ("xdfs://h/d/", b"/d/"),
+            ("xdfs://h", b"/"),
+            ("xdfs://h/mem:null", b"mem:null"),
+        ] {
+            let jobs = plan(&flags(&["some/file", url])).unwrap();
+            let expected = Route::Upload {
+                from: session::local_file("some/file"),
+                to: path.into(),
+            };
+            assert_eq!(jobs[0].route, expected, "{url}");
+        }
+        let jobs = plan(&flags(&["some/file", "xdfs://h/d/"])).unwrap();
+        assert_eq!(jobs[0].label.target, "xdfs://h/d/file");
+    }
+
+    #[test]
+    fn many_uploads_go_into_a_directory() {
+        let jobs = plan(&flags(&["a/x", "b/y", "xdfs://h/d"])).unwrap();
+        for (job, source) in jobs.iter().zip(["a/x", "b/y"]) {
+            let from = session::local_file(source);
+            assert_eq!(
+                job.route,
+                Route::Upload {
+                    from,
+                    to: b"/d/".into()
+                }
+            );
+        }
+        assert_eq!(jobs[1].label.target, "xdfs://h/d/y");
+        assert!(
+            refusal(&["a/x", "b/x", "xdfs://h/d/"])
+                .cause
+                .contains("'x'")
+        );
+        assert!(
+            refusal(&["a/x", "-", "xdfs://h/d/"])
+                .cause
+                .contains("standard input")
+        );
+    }
+
+    #[test]
+    fn local_sources_are_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, [0; 100]).unwrap();
+        let words = [
+            dir.path().to_str().unwrap(),
+            file.to_str().unwrap(),
+            "xdfs://h/d/",
+        ];
+        let jobs = plan(&flags(&words)).unwrap();
+        assert_eq!(jobs[0].refused.as_ref().unwrap().code.exit_code(), 6);
+        assert!(jobs[1].refused.is_none());
+        assert_eq!(jobs[1].bytes, Some(100));
+        let part = [
+            "--offset",
+            "30",
+            "--length",
+            "50",
+            file.to_str().unwrap(),
+            "xdfs://h/d",
+        ];
+        assert_eq!(plan(&flags(&part)).unwrap()[0].bytes, Some(50));
+        let end = ["--offset", "300", file.to_str().unwrap(), "xdfs://h/d"];
+        assert_eq!(plan(&flags(&end)).unwrap()[0].bytes, Some(0));
+    }
+
+    #[test]
+    fn downloads_take_their_names_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().to_str().unwrap();
+        let jobs = plan(&flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target])).unwrap();
+        let expected = session::local_file(dir.path().join("x"));
+        assert_eq!(
+            jobs[0].route,
+            Route::Download {
+                from: b"/a/x".into(),
+                to: expected
+            }
+        );
+        assert_ne!(jobs[0].server.address, jobs[1].server.address);
+        let file = dir.path().join("new");
+        let jobs = plan(&flags(&["xdfs://h/a/x", file.to_str().unwrap()])).unwrap();
+        assert_eq!(*jobs[0].route.local(), session::local_file(&file));
+        for bad in ["xdfs://h", "xdfs://h/", "xdfs://h/a/..", "xdfs://h/%00"] {
+            assert_eq!(refusal(&[bad, target]).code, Code::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_local_target_directory_has_to_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let none = format!("{}/none/", dir.path().display());
+        assert_eq!(refusal(&["xdfs://h/x", &none]).code, Code::NotFound);
+        let file = file.to_str().unwrap();
+        assert_eq!(
+            refusal(&["xdfs://h/x", "xdfs://h/y", file]).code,
+            Code::NotDirectory
+        );
+    }
+
+    #[test]
+    fn standard_streams() {
+        let jobs = plan(&flags(&["-", "xdfs://h/x"])).unwrap();
+        assert!(jobs[0].is_stream());
+        assert!(refusal(&["-", "xdfs://h/d/"]).cause.contains("no name"));
+        let jobs = plan(&flags(&["xdfs://h/x", "-"])).unwrap();
+        assert!(jobs[0].is_stream());
+        assert!(
+            refusal(&["--json", "xdfs://h/x", "-"])
+                .hint
+                .contains("--json")
+        );
+        assert_eq!(
+            refusal(&["xdfs://h/x", "xdfs://h/y", "-"]).code,
+            Code::InvalidArgument
+        );
+    }
+}

@@ -1,0 +1,475 @@
+//! `xdfs demo`: the whole story on one machine, with real files and a real server.
+//!
+//! Everything lies in one temporary directory that is removed at the end, also after a failure or
+//! Ctrl-C. The large file is pseudo-random, so that nothing on the way can take a short cut.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use xdfs::{
+    Address, Client, ClientOptions, Code, Fault, RemotePlace, ServerBuilder, ServerHandle,
+    TransferOptions, TransferResult,
+};
+
+use crate::console::Console;
+use crate::exit_codes::SUCCESS;
+use crate::flags::{DemoFlags, OutputFlags};
+use crate::human;
+use crate::interrupt::Interrupt;
+use crate::progress;
+use crate::report::{Label, Reporter, Run, print};
+use crate::session::{Route, Session as _, follow, local_file};
+
+/// The large file.
+const LARGE: &str = "large.bin";
+
+/// The small files and their sizes; the sizes are those where mistakes like to hide.
+const SMALL: &[(&str, u64)] = &[
+    ("notes/readme.txt", 1_234),
+    ("notes/empty.txt", 0),
+    ("data/one-byte.bin", 1),
+    ("data/one-block.bin", 1 << 20),
+    ("data/one-block-and-a-byte.bin", (1 << 20) + 1),
+];
+
+/// Bytes that are made or compared at once.
+const CHUNK: usize = 1 << 20;
+
+/// Carries out the command and returns the exit code.
+pub(crate) fn run(flags: DemoFlags) -> u8 {
+    match demo(flags) {
+        Ok(()) => SUCCESS,
+        Err(fault) => {
+            Console::new(OutputFlags::default()).error(&fault);
+            fault.code.exit_code()
+        }
+    }
+}
+
+fn demo(flags: DemoFlags) -> Result<(), Fault> {
+    let temp = TempDir::new()?;
+    let path = temp.0.clone();
+    let interrupt = Interrupt::install(move || {
+        let _ = std::fs::remove_dir_all(&path);
+    })?;
+    interrupt.orderly(true);
+    let [tree, root, back] = ["tree", "server", "back"].map(|name| temp.0.join(name));
+    say("1. making a tree with one large file and a few small ones");
+    make_tree(&tree, flags.size, &interrupt)?;
+    for dir in [&root, &back] {
+        make_directories(dir)?;
+    }
+    say(&format!(
+        "   {} of {}, and {} from 0 bytes to a block and a byte",
+        LARGE,
+        human::size(flags.size),
+        human::count(SMALL.len() as u64, "file"),
+    ));
+
+    let server = RunningServer::start(&root)?;
+    say(&format!(
+        "2. serving an empty directory on {}",
+        server.place.address
+    ));
+    let options = ClientOptions {
+        channels: Some(flags.channels),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&server.place, options)?;
+    let mut stage = Stage {
+        client: &client,
+        interrupt: &interrupt,
+    };
+
+    say(&format!(
+        "3. uploading over {}, and breaking one in the middle of the large file",
+        human::count(flags.channels.into(), "channel")
+    ));
+    let (large, broken_at) = stage.upload_and_break(&tree, flags.size)?;
+    match broken_at {
+        Some(bytes) => say(&format!(
+            "   a channel broke after {}; the others took its unconfirmed blocks over",
+            human::size(bytes)
+        )),
+        None => say("   it was through before a channel could be broken; try a larger --size"),
+    }
+    tell(LARGE, &large);
+    stage.small_files("uploaded", |stage, name| {
+        let route = Route::Upload {
+            from: local_file(tree.join(name)),
+            to: server_path(name),
+        };
+        stage.copy(name, &route)
+    })?;
+
+    say("4. downloading everything again");
+    let route = Route::Download {
+        from: server_path(LARGE),
+        to: local_file(back.join(LARGE)),
+    };
+    tell(LARGE, &stage.copy(LARGE, &route)?);
+    stage.small_files("downloaded", |stage, name| {
+        let route = Route::Download {
+            from: server_path(name),
+            to: local_file(back.join(name)),
+        };
+        stage.copy(name, &route)
+    })?;
+
+    say("5. comparing every byte");
+    for name in std::iter::once(LARGE).chain(SMALL.iter().map(|(name, _)| *name)) {
+        for copy in [&root, &back] {
+            compare(&tree.join(name), &copy.join(name), &interrupt)?;
+        }
+    }
+    say("   all files are identical, on the server and back here");
+    client.close();
+    server.stop()?;
+    drop(temp);
+    say("done: the server has ended and the temporary directory is gone");
+    Ok(())
+}
+
+fn say(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+fn tell(name: &str, result: &TransferResult) {
+    say(&format!("   {name}: {}", progress::result(result)));
+    say(&format!(
+        "   limited by {}",
+        progress::limited_by(result.limited_by)
+    ));
+}
+
+fn server_path(name: &str) -> Vec<u8> {
+    format!("/{name}").into_bytes()
+}
+
+/// The session in which everything happens.
+struct Stage<'a> {
+    client: &'a Client,
+    interrupt: &'a Interrupt,
+}
+
+impl Stage<'_> {
+    fn reporter(&self) -> Reporter {
+        // The lines of a terminal are welcome; plain lines would disturb the story.
+        let quiet = !Console::new(OutputFlags::default()).is_terminal();
+        Reporter::new(
+            OutputFlags {
+                quiet,
+                ..OutputFlags::default()
+            },
+            Run::default(),
+        )
+    }
+
+    fn copy(&mut self, name: &str, route: &Route) -> Result<TransferResult, Fault> {
+        let label = Label {
+            source: name.into(),
+            target: name.into(),
+        };
+        let mut reporter = self.reporter();
+        let running = self.client.start(route, &TransferOptions::default())?;
+        let result = follow(
+            running,
+            &label,
+            &mut reporter,
+            self.interrupt,
+            |_| (),
+            || (),
+        );
+        reporter.console().clear();
+        result
+    }
+
+    /// Uploads the large file; the second value tells where a channel was broken.
+    fn upload_and_break(
+        &mut self,
+        tree: &Path,
+        size: u64,
+    ) -> Result<(TransferResult, Option<u64>), Fault> {
+        let route = Route::Upload {
+            from: local_file(tree.join(LARGE)),
+            to: server_path(LARGE),
+        };
+        let label = Label {
+            source: LARGE.into(),
+            target: LARGE.into(),
+        };
+        let mut reporter = self.reporter();
+        let mut broken_at = None;
+        let running = self.client.start(&route, &TransferOptions::default())?;
+        let result = follow(
+            running,
+            &label,
+            &mut reporter,
+            self.interrupt,
+            |progress| {
+                // From a quarter on it is the middle, as long as something is left to do.
+                if broken_at.is_none() && progress.bytes >= size / 4 && progress.bytes < size {
+                    self.client.break_channel();
+                    broken_at = Some(progress.bytes);
+                }
+            },
+            || (),
+        );
+        reporter.console().clear();
+        Ok((result?, broken_at))
+    }
+
+    fn small_files(
+        &mut self,
+        done: &str,
+        mut copy: impl FnMut(&mut Self, &str) -> Result<TransferResult, Fault>,
+    ) -> Result<(), Fault> {
+        let mut seconds = 0.0;
+        for (name, _) in SMALL {
+            seconds += copy(self, name)?.seconds;
+        }
+        let files = human::count(SMALL.len() as u64, "small file");
+        say(&format!("   {files} {done} in {}", human::seconds(seconds)));
+        Ok(())
+    }
+}
+
+/// A server in this process.
+struct RunningServer {
+    place: RemotePlace,
+    handle: ServerHandle,
+    thread: JoinHandle<Result<(), Fault>>,
+}
+
+impl RunningServer {
+    fn start(root: &Path) -> Result<Self, Fault> {
+        let server = ServerBuilder {
+            listen: vec![Address::Tcp {
+                host: "127.0.0.1".into(),
+                port: 0,
+            }],
+            root: root.into(),
+            ..ServerBuilder::default()
+        }
+        .bind()?;
+        let address =
+            server.addresses().into_iter().next().ok_or_else(|| {
+                Fault::new(Code::Internal, "start the server", "it listens nowhere")
+            })?;
+        let handle = server.handle();
+        let thread = std::thread::Builder::new()
+            .name("demo-server".into())
+            .spawn(move || server.run())
+            .map_err(|e| Fault::from_io("start the server", "", &e))?;
+        Ok(Self {
+            place: RemotePlace {
+                user: None,
+                address,
+                path: Vec::new(),
+            },
+            handle,
+            thread,
+        })
+    }
+
+    fn stop(self) -> Result<(), Fault> {
+        self.handle.shutdown();
+        self.thread.join().unwrap_or_else(|_| {
+            Err(Fault::new(
+                Code::Internal,
+                "stop the server",
+                "its thread panicked",
+            ))
+        })
+    }
+}
+
+/// A directory of our own that vanishes with this value.
+#[derive(Debug)]
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> Result<Self, Fault> {
+        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let nanos = nanos.unwrap_or(Duration::ZERO).as_nanos();
+        let name = format!("xdfs-demo-{}-{nanos}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::DirBuilderExt as _;
+            builder.mode(0o700);
+        }
+        // Fails if something stands there already, so that nothing of others is ever removed.
+        builder
+            .create(&path)
+            .map_err(|e| fault("make the temporary directory", &path, &e))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn fault(operation: &str, path: &Path, error: &std::io::Error) -> Fault {
+    Fault::from_io(operation, path.as_os_str().as_encoded_bytes(), error)
+}
+
+fn make_directories(root: &Path) -> Result<(), Fault> {
+    for dir in ["notes", "data"] {
+        let dir = root.join(dir);
+        std::fs::create_dir_all(&dir).map_err(|e| fault("make a directory", &dir, &e))?;
+    }
+    Ok(())
+}
+
+fn make_tree(tree: &Path, size: u64, interrupt: &Interrupt) -> Result<(), Fault> {
+    make_directories(tree)?;
+    make_file(&tree.join(LARGE), size, 1, interrupt)?;
+    for (seed, (name, size)) in (2..).zip(SMALL) {
+        make_file(&tree.join(name), *size, seed, interrupt)?;
+    }
+    Ok(())
+}
+
+/// Numbers that look random: the splitmix64 generator.
+struct Noise(u64);
+
+impl Noise {
+    fn fill(&mut self, buffer: &mut [u8]) {
+        for piece in buffer.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+            piece.copy_from_slice(&z.to_le_bytes()[..piece.len()]);
+        }
+    }
+}
+
+fn make_file(path: &Path, size: u64, seed: u64, interrupt: &Interrupt) -> Result<(), Fault> {
+    let failed = |e: std::io::Error| fault("write", path, &e);
+    let mut file = File::create_new(path).map_err(failed)?;
+    let mut noise = Noise(seed);
+    let mut buffer = vec![0; CHUNK];
+    let mut left = size;
+    while left > 0 {
+        stopped(interrupt)?;
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK);
+        noise.fill(&mut buffer[..n]);
+        file.write_all(&buffer[..n]).map_err(failed)?;
+        left -= n as u64;
+    }
+    Ok(())
+}
+
+fn stopped(interrupt: &Interrupt) -> Result<(), Fault> {
+    if interrupt.requested() {
+        Err(Interrupt::fault("show the demo"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Compares two files byte for byte.
+fn compare(original: &Path, copy: &Path, interrupt: &Interrupt) -> Result<(), Fault> {
+    let open = |path: &Path| File::open(path).map_err(|e| fault("open", path, &e));
+    let (mut a, mut b) = (open(original)?, open(copy)?);
+    let (mut left, mut right) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut offset = 0_u64;
+    loop {
+        stopped(interrupt)?;
+        let n = read_full(&mut a, &mut left).map_err(|e| fault("read", original, &e))?;
+        let m = read_full(&mut b, &mut right).map_err(|e| fault("read", copy, &e))?;
+        if left[..n] != right[..m] {
+            let same = left[..n]
+                .iter()
+                .zip(&right[..m])
+                .take_while(|(a, b)| a == b)
+                .count();
+            let cause = format!(
+                "it differs from the original at byte {}",
+                offset + same as u64
+            );
+            return Err(Fault::new(Code::IntegrityMismatch, "compare", cause)
+                .path(copy.as_os_str().as_encoded_bytes())
+                .hint("please report this as a defect"));
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        offset += n as u64;
+    }
+}
+
+fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..])? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_vanishes_with_its_value() {
+        let temp = TempDir::new().unwrap();
+        let path = temp.0.clone();
+        make_tree(&path.join("tree"), 3_000_000, &Interrupt::default()).unwrap();
+        assert_eq!(
+            std::fs::metadata(path.join("tree").join(LARGE))
+                .unwrap()
+                .len(),
+            3_000_000
+        );
+        drop(temp);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_difference_of_one_bit_or_byte_is_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::default();
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| temp.path().join(name));
+        make_file(&a, 2_500_001, 9, &interrupt).unwrap();
+        make_file(&b, 2_500_001, 9, &interrupt).unwrap();
+        compare(&a, &b, &interrupt).unwrap();
+        make_file(&c, 2_500_000, 9, &interrupt).unwrap();
+        let shorter = compare(&a, &c, &interrupt).unwrap_err();
+        assert!(shorter.cause.ends_with("byte 2500000"), "{}", shorter.cause);
+        let mut bytes = std::fs::read(&a).unwrap();
+        bytes[1_700_000] ^= 1;
+        std::fs::write(&d, bytes).unwrap();
+        let changed = compare(&a, &d, &interrupt).unwrap_err();
+        assert!(changed.cause.ends_with("byte 1700000"), "{}", changed.cause);
+        assert_eq!(changed.code.exit_code(), 8);
+    }
+
+    #[test]
+    fn a_stop_is_seen_while_files_are_made_and_compared() {
+        let temp = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::default();
+        let file = temp.path().join("a");
+        make_file(&file, 10, 1, &interrupt).unwrap();
+        interrupt.request();
+        assert_eq!(
+            compare(&file, &file, &interrupt).unwrap_err().code,
+            Code::Cancelled
+        );
+        let other = temp.path().join("b");
+        assert!(make_file(&other, 10, 1, &interrupt).is_err());
+    }
+}

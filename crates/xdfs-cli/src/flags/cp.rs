@@ -1,0 +1,109 @@
+//! The flags of `xdfs cp`.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueEnum, ValueHint};
+use xdfs::DigestKind;
+
+use super::{OutputFlags, SessionFlags};
+use crate::size;
+
+/// Copy files to or from a server.
+///
+/// A place is a local path, '-' for standard input or output, or
+/// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path
+/// with the slashes of SOCKET as %2F. Exactly one side is a server. Several files go back to back
+/// in one session; then the target is a directory, and each file keeps its name in it.
+///
+/// The target appears under its name only when all bytes have arrived, have been verified and are
+/// durable. Until then a hidden partial file beside it holds them, so that the same command goes
+/// on after an interruption of any kind. A source that has changed meanwhile starts over.
+///
+/// Ctrl-C stops in an orderly way; a second one stops at once.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "xdfs cp [OPTIONS] SOURCE... TARGET",
+    after_help = "\
+Sizes: 123, 64K, 1.5G; K, M, G, T are powers of 1024 (KiB too), kB, MB, GB powers of 1000.
+Rates: bytes a second; K, M, G are powers of 1000 (kB, MB too), KiB, MiB, GiB powers of 1024.
+
+Examples:
+  xdfs cp big.img xdfs://host/            upload, the name is kept
+  xdfs cp xdfs://host/big.img .           download into this directory
+  xdfs cp *.dat xdfs://host/runs/         many files, one session
+  xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
+  tar -c tree | xdfs cp - xdfs://host/tree.tar
+  xdfs cp --offset 1G --length 64M xdfs://host/big.img part.bin
+  xdfs cp --json big.img xdfs://host/ | jq 'select(.type == \"result\")'"
+)]
+pub(crate) struct CpFlags {
+    /// What to copy: local files, '-' for standard input, or URLs of files on servers.
+    #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) sources: Vec<OsString>,
+
+    /// Where to: a URL, a local file or directory, or '-' for standard output.
+    ///
+    /// If it is a directory, or ends in '/', the file keeps its name in it.
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: OsString,
+
+    #[command(flatten)]
+    pub(crate) session: SessionFlags,
+
+    /// First byte of the source to copy.
+    ///
+    /// An offset past the end of the source is an error.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse_size)]
+    pub(crate) offset: u64,
+
+    /// Number of bytes to copy; up to the end of the source unless given.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_size)]
+    pub(crate) length: Option<u64>,
+
+    /// Most bytes a second over all channels, such as 400M (400,000,000); no bound unless given.
+    #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
+    pub(crate) limit_rate: Option<u64>,
+
+    /// Start over, even if a part of the file has arrived earlier.
+    #[arg(long)]
+    pub(crate) no_resume: bool,
+
+    /// Digest of the whole file that both sides compute and compare.
+    ///
+    /// Whatever is chosen, each block is checked with CRC-32C on its way.
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestFlag::Crc64nvme)]
+    pub(crate) digest: DigestFlag,
+
+    /// Replace a target that exists; it stays as it is until the new content is complete.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Ask both sides what would be done, print it, and write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// The digests of a whole file, by the names that the command line takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DigestFlag {
+    /// CRC-64/NVME, as S3 uses for full objects: finds every accident, costs nearly nothing.
+    #[value(alias = "crc64")]
+    Crc64nvme,
+    /// BLAKE3, cryptographic: finds intent as well, costs some processor time.
+    Blake3,
+    /// No digest of the whole.
+    None,
+}
+
+impl From<DigestFlag> for DigestKind {
+    fn from(flag: DigestFlag) -> Self {
+        match flag {
+            DigestFlag::Crc64nvme => Self::Crc64Nvme,
+            DigestFlag::Blake3 => Self::Blake3,
+            DigestFlag::None => Self::None,
+        }
+    }
+}

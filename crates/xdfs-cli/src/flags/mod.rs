@@ -1,0 +1,273 @@
+//! The one definition of commands and flags: help, man pages and completions come from it.
+//!
+//! Nothing here acts. Each command has a file here with its flags and one beside `main.rs` that
+//! carries it out. Values are checked as far as that needs neither files nor the network.
+
+mod cp;
+mod demo;
+mod perf;
+mod serve;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use tracing::Level;
+
+pub(crate) use cp::CpFlags;
+pub(crate) use demo::DemoFlags;
+pub(crate) use perf::PerfFlags;
+pub(crate) use serve::ServeFlags;
+
+use crate::size;
+
+/// The end of the help of the program.
+const EXAMPLES: &str = "\
+Examples:
+  xdfs demo                                 see it work on this machine
+  xdfs serve --root /srv/data               offer a directory on 127.0.0.1:2799
+  xdfs cp big.img xdfs://localhost/big.img  upload
+  xdfs cp xdfs://localhost/big.img .        download
+
+See 'xdfs COMMAND --help' for the flags of a command.";
+
+/// Move files between machines over many parallel channels, resumable and verified.
+///
+/// `xdfs serve` offers a directory, `xdfs cp` copies files to and from it. A copy that was
+/// interrupted goes on where it stopped when the same command runs again, and a target appears
+/// under its name only when it is complete and its digest has been verified.
+#[derive(Debug, Parser)]
+#[command(
+    name = "xdfs",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{}", crate::exit_codes::help_section()),
+)]
+pub(crate) struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one value in the whole program"
+)]
+pub(crate) enum Command {
+    /// Serve a directory.
+    Serve(ServeFlags),
+    /// Copy files to or from a server.
+    Cp(CpFlags),
+    /// Measure the rate to or from a server, memory to memory.
+    Perf(PerfFlags),
+    /// Show on this machine that it works, and how fast.
+    Demo(DemoFlags),
+    /// Print a completion script for a shell.
+    #[command(after_help = "\
+Examples:
+  xdfs completions bash > ~/.local/share/bash-completion/completions/xdfs
+  xdfs completions zsh > ~/.zfunc/_xdfs
+  xdfs completions fish > ~/.config/fish/completions/xdfs.fish")]
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory.
+    #[command(after_help = "\
+Examples:
+  xdfs man ~/.local/share/man/man1          then: man xdfs-cp")]
+    Man {
+        /// The directory, which is made if it is missing.
+        #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+        dir: std::path::PathBuf,
+    },
+}
+
+/// How much is printed. Shared by the commands that move bytes.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct OutputFlags {
+    /// Print JSON lines on standard output instead of progress.
+    ///
+    /// One object a line with `"schema": 1` and a `type`: `progress` while it goes on, `file` for
+    /// each file, `error` for each failure, and at the end exactly one `result`. docs/json.md
+    /// describes them all.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Say more, on standard error; twice or three times for more still.
+    ///
+    /// Once: retries, digests and what limited the rate, and the log of the engine at level info.
+    /// Twice: level debug. Three times: level trace.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl OutputFlags {
+    /// The level of the log; `None` if there is none.
+    pub(crate) fn log_level(self) -> Option<Level> {
+        match self.verbose {
+            0 => None,
+            1 => Some(Level::INFO),
+            2 => Some(Level::DEBUG),
+            _ => Some(Level::TRACE),
+        }
+    }
+}
+
+/// How a session is opened. Shared by the commands that move bytes.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct SessionFlags {
+    /// Number of parallel channels, 1 to 4096; picked by itself unless given.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=4096)
+    )]
+    pub(crate) channels: Option<u32>,
+
+    /// Size of a block, a power of two from 4K to 16M; picked by itself unless given.
+    ///
+    /// A block is what is checked, sent again and resumed as one. The server may lower it.
+    #[arg(short, long, value_name = "SIZE", value_parser = size::parse_block_size)]
+    pub(crate) block_size: Option<u32>,
+
+    /// Socket buffer of each channel, 4K to 1G; left to the system unless given.
+    ///
+    /// Systems tune it by themselves. A value of your own is useful where they stop below the
+    /// product of rate and round-trip time, divided by the number of channels.
+    #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
+    pub(crate) window: Option<u32>,
+}
+
+impl SessionFlags {
+    /// The same, for the library.
+    pub(crate) fn client_options(self) -> xdfs::ClientOptions {
+        xdfs::ClientOptions {
+            channels: self.channels,
+            block_size: self.block_size,
+            window: self.window,
+            ..xdfs::ClientOptions::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
+    use super::cp::DigestFlag;
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_and_command_has_a_help_text() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands() {
+            assert!(sub.get_about().is_some(), "{}", sub.get_name());
+            for arg in sub.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.len() > 8, "{} {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn cp_takes_the_words_of_its_contract() {
+        let line = "xdfs cp -n 8 -b 1M -w 4M --offset 1K --length 2K --limit-rate 400M --no-resume \
+                    --digest blake3 -f --dry-run --json -v a b xdfs://h/d/";
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Command::Cp(cp) = parse(&line).unwrap().command else {
+            panic!("not cp")
+        };
+        assert_eq!(cp.session.channels, Some(8));
+        assert_eq!(cp.session.block_size, Some(1 << 20));
+        assert_eq!(cp.session.window, Some(4 << 20));
+        assert_eq!((cp.offset, cp.length), (1024, Some(2048)));
+        assert_eq!(cp.limit_rate, Some(400_000_000));
+        assert!(cp.no_resume && cp.force && cp.dry_run && cp.output.json);
+        assert_eq!(cp.output.verbose, 1);
+        assert_eq!(cp.digest, DigestFlag::Blake3);
+        assert_eq!(cp.sources, ["a", "b"].map(OsString::from));
+        assert_eq!(cp.target, OsString::from("xdfs://h/d/"));
+        for long in ["--channels 3", "--block-size 64K", "--window 1M", "--force"] {
+            assert!(
+                parse(&format!("xdfs cp {long} a xdfs://h/b")).is_ok(),
+                "{long}"
+            );
+        }
+    }
+
+    #[test]
+    fn standard_streams_are_places() {
+        let Command::Cp(cp) = parse("xdfs cp - xdfs://h/x").unwrap().command else {
+            panic!()
+        };
+        assert_eq!(cp.sources, [OsString::from("-")]);
+        let Command::Cp(cp) = parse("xdfs cp xdfs://h/x -").unwrap().command else {
+            panic!()
+        };
+        assert_eq!(cp.target, OsString::from("-"));
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for line in [
+            "xdfs cp a",
+            "xdfs cp -n 0 a xdfs://h/b",
+            "xdfs cp -n 5000 a xdfs://h/b",
+            "xdfs cp -b 3000 a xdfs://h/b",
+            "xdfs cp --limit-rate fast a xdfs://h/b",
+            "xdfs cp --digest md5 a xdfs://h/b",
+            "xdfs cp -q -v a xdfs://h/b",
+            "xdfs perf",
+            "xdfs perf xdfs://h --upload --download",
+            "xdfs perf xdfs://h --bytes 1G --seconds 2",
+            "xdfs perf xdfs://h --seconds 0",
+            "xdfs perf xdfs://h --seconds nan",
+            "xdfs serve --listen",
+            "xdfs serve --listen 1:2:3",
+            "xdfs demo --size 0",
+            "xdfs completions tcsh",
+            "xdfs",
+            "xdfs mv a b",
+        ] {
+            assert!(parse(line).is_err(), "{line} was accepted");
+        }
+    }
+
+    #[test]
+    fn serve_takes_many_addresses_and_switches_with_values() {
+        let line = "xdfs serve --listen [::1]:0 --listen unix:/tmp/s --read-only=false";
+        let Command::Serve(serve) = parse(line).unwrap().command else {
+            panic!()
+        };
+        assert_eq!(serve.listen.len(), 2);
+        assert_eq!(serve.read_only, Some(false));
+        assert_eq!(serve.insecure, None);
+        let Command::Serve(serve) = parse("xdfs serve --read-only --insecure").unwrap().command
+        else {
+            panic!()
+        };
+        assert_eq!((serve.read_only, serve.insecure), (Some(true), Some(true)));
+    }
+}

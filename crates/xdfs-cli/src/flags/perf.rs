@@ -1,0 +1,67 @@
+//! The flags of `xdfs perf`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+
+use super::{OutputFlags, SessionFlags};
+use crate::size;
+
+/// Measure the rate to or from a server, memory to memory.
+///
+/// Any `xdfs serve` takes part, without settings. Zeros that exist only in memory go through the
+/// whole protocol and engine: every block carries its CRC-32C and is checked by the other side.
+/// Nothing is read from or written to a disk, and no digest of the whole is computed because
+/// nothing rests anywhere. What is measured is the network, the processors and this program.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "xdfs perf [OPTIONS] xdfs://HOST[:PORT]",
+    after_help = "\
+Sizes: 123, 64K, 1.5G; K, M, G, T are powers of 1024 (KiB too), kB, MB, GB powers of 1000.
+
+Examples:
+  xdfs perf xdfs://host                   upload for ten seconds
+  xdfs perf xdfs://host --download -n 16  download over 16 channels
+  xdfs perf xdfs://host --bytes 10G --json"
+)]
+pub(crate) struct PerfFlags {
+    /// The server, as xdfs://HOST[:PORT], without a path.
+    #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) server: String,
+
+    /// Send to the server; this is the default.
+    #[arg(long, conflicts_with = "download")]
+    pub(crate) upload: bool,
+
+    /// Receive from the server.
+    #[arg(long)]
+    pub(crate) download: bool,
+
+    /// Stop after so many bytes.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        conflicts_with = "seconds",
+        value_parser = size::parse_size_above_zero
+    )]
+    pub(crate) bytes: Option<u64>,
+
+    /// Stop after so many seconds, such as 0.5; 10 unless --bytes is given.
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub(crate) seconds: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) session: SessionFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// Reads a time in seconds, from a millisecond to a day.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if !(0.001..=86_400.0).contains(&seconds) {
+        return Err("it is from 0.001 to 86400 seconds".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}

@@ -1,0 +1,147 @@
+//! Completions and manual pages, from the one definition of the flags.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use clap::builder::{Resettable, StyledStr};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use xdfs::Fault;
+
+use crate::console::Console;
+use crate::exit_codes::{self, SUCCESS};
+use crate::flags::{Cli, OutputFlags};
+use crate::report::print;
+
+/// Prints the completion script of a shell.
+pub(crate) fn completions(shell: clap_complete::Shell) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "xdfs", &mut script);
+    print(&String::from_utf8_lossy(&script));
+    SUCCESS
+}
+
+/// Writes all manual pages into a directory and names them.
+pub(crate) fn man(dir: &Path) -> u8 {
+    match write_pages(dir) {
+        Ok(()) => SUCCESS,
+        Err(fault) => {
+            Console::new(OutputFlags::default()).error(&fault);
+            fault.code.exit_code()
+        }
+    }
+}
+
+fn write_pages(dir: &Path) -> Result<(), Fault> {
+    let at = |operation: &str, path: &Path, error: &std::io::Error| {
+        Fault::from_io(operation, path.as_os_str().as_encoded_bytes(), error)
+    };
+    std::fs::create_dir_all(dir).map_err(|e| at("make the directory", dir, &e))?;
+    for (name, page) in pages().map_err(|e| at("make a manual page", dir, &e))? {
+        let path = dir.join(name);
+        std::fs::write(&path, page).map_err(|e| at("write", &path, &e))?;
+        print(&format!("{}\n", path.display()));
+    }
+    Ok(())
+}
+
+/// The pages by file name: `xdfs.1`, `xdfs-cp.1` and so on.
+fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut root = Cli::command();
+    root.build();
+    let mut pages = vec![page(root.clone())?];
+    for command in root.get_subcommands() {
+        pages.push(page(command.clone())?);
+    }
+    Ok(pages)
+}
+
+fn page(command: clap::Command) -> std::io::Result<(String, Vec<u8>)> {
+    let is_root = command.get_subcommands().next().is_some();
+    let version = env!("CARGO_PKG_VERSION");
+    // The long help ends with the exit codes, which have a section of their own here.
+    let reset = Resettable::<StyledStr>::Reset;
+    let man = Man::new(command.after_long_help(reset)).source(format!("xdfs {version}"));
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if is_root {
+        man.render_subcommands_section(&mut page)?;
+    }
+    man.render_extra_section(&mut page)?;
+    exit_status(&mut page)?;
+    Ok((man.get_filename(), page))
+}
+
+/// The section of the exit codes, from the table that the program itself uses.
+fn exit_status(page: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXIT STATUS"]);
+    for row in exit_codes::table() {
+        roff.control("TP", []);
+        roff.text([bold(row.exit.to_string())]);
+        let codes = match row.codes.as_slice() {
+            [] => String::new(),
+            codes => format!(" ({})", codes.join(", ")),
+        };
+        roff.text([roman(format!("{}{codes}", row.meaning))]);
+    }
+    page.write_all(roff.render().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_its_flags_and_exit_codes() {
+        let pages = pages().unwrap();
+        let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "xdfs.1",
+                "xdfs-serve.1",
+                "xdfs-cp.1",
+                "xdfs-perf.1",
+                "xdfs-demo.1",
+                "xdfs-completions.1",
+                "xdfs-man.1"
+            ]
+        );
+        for (name, page) in &pages {
+            let text = String::from_utf8_lossy(page);
+            assert!(
+                text.contains("EXIT STATUS") && text.contains("not\\-found"),
+                "{name}"
+            );
+        }
+        let cp = String::from_utf8_lossy(&pages[2].1).replace('\\', "");
+        for word in [
+            "--limit-rate",
+            "--no-resume",
+            "--digest",
+            "SOURCE",
+            "Examples",
+        ] {
+            assert!(cp.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn every_shell_gets_a_script() {
+        use clap::ValueEnum as _;
+        for shell in clap_complete::Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "xdfs", &mut script);
+            assert!(
+                String::from_utf8_lossy(&script).contains("limit-rate"),
+                "{shell}"
+            );
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The JSON lines of `--json`. docs/json.md is their contract.
+//!
+//! Fields are only ever added within one version of the schema; a change of meaning or a removal
+//! raises [`SCHEMA`].
+
+use serde::Serialize;
+use xdfs::{Fault, LimitedBy, Progress, Retry, TransferResult};
+
+use crate::progress;
+
+/// Version of the schema.
+const SCHEMA: u32 = 1;
+
+/// One line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    body: Body<'a>,
+}
+
+/// What a line says.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Body<'a> {
+    Progress(ProgressBody<'a>),
+    File(FileBody<'a>),
+    Error(ErrorBody<'a>),
+    Result(ResultBody<'a>),
+}
+
+#[derive(Debug, Serialize)]
+struct ProgressBody<'a> {
+    source: &'a str,
+    target: &'a str,
+    bytes: u64,
+    bytes_total: Option<u64>,
+    bytes_per_second: f64,
+    channels: u32,
+    resumed_bytes: u64,
+    seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Digest {
+    kind: &'static str,
+    value: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileBody<'a> {
+    source: &'a str,
+    target: &'a str,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_second: f64,
+    channels: u32,
+    resumed_bytes: u64,
+    retransmitted_bytes: u64,
+    digest: Digest,
+    limited_by: &'static str,
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorBody<'a> {
+    code: &'static str,
+    side: String,
+    operation: &'a str,
+    path: Option<String>,
+    cause: &'a str,
+    hint: Option<&'a str>,
+    retry: &'static str,
+    retry_after_ms: Option<u32>,
+    exit_code: u8,
+    source: Option<&'a str>,
+    target: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResultBody<'a> {
+    source: Option<&'a str>,
+    target: &'a str,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_second: f64,
+    channels: u32,
+    resumed_bytes: u64,
+    retransmitted_bytes: u64,
+    digest: Option<Digest>,
+    limited_by: Option<&'static str>,
+    files: u64,
+    failed: u64,
+    exit_code: u8,
+    dry_run: bool,
+}
+
+/// The totals of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    /// Bytes of all files, those that were there already included.
+    pub(crate) bytes: u64,
+    /// Seconds of all files together; of one file its own.
+    pub(crate) seconds: f64,
+    /// Most channels that were alive at once.
+    pub(crate) channels: u32,
+    /// Bytes that an earlier attempt had made durable.
+    pub(crate) resumed_bytes: u64,
+    /// Bytes that were sent more than once.
+    pub(crate) retransmitted_bytes: u64,
+    /// Files that were copied.
+    pub(crate) files: u64,
+    /// Files that failed or were not begun.
+    pub(crate) failed: u64,
+    /// Exit code of the program.
+    pub(crate) exit_code: u8,
+    /// Nothing was written.
+    pub(crate) dry_run: bool,
+}
+
+impl Totals {
+    /// Bytes that were moved, a second.
+    #[expect(clippy::cast_precision_loss, reason = "a rate; 53 bits are enough")]
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        let moved = self.bytes.saturating_sub(self.resumed_bytes);
+        if self.seconds > 0.0 {
+            moved as f64 / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What limits a transfer, as a stable word.
+fn limited_by(what: LimitedBy) -> &'static str {
+    match what {
+        LimitedBy::RateLimit => "rate-limit",
+        LimitedBy::SourceRead => "source-read",
+        LimitedBy::Network => "network",
+        LimitedBy::TargetWrite => "target-write",
+        // The library may learn to tell more causes apart.
+        _ => "other",
+    }
+}
+
+fn digest(result: &TransferResult) -> Digest {
+    let (kind, value) = progress::digest(&result.digest);
+    Digest { kind, value }
+}
+
+impl<'a> Record<'a> {
+    fn new(body: Body<'a>) -> Self {
+        Self {
+            schema: SCHEMA,
+            body,
+        }
+    }
+
+    /// How far a file is, `seconds` after its start.
+    #[expect(clippy::cast_precision_loss, reason = "a rate; 53 bits are enough")]
+    pub(crate) fn progress(
+        source: &'a str,
+        target: &'a str,
+        progress: &Progress,
+        seconds: f64,
+    ) -> Self {
+        let moved = progress.bytes.saturating_sub(progress.resumed_bytes);
+        Self::new(Body::Progress(ProgressBody {
+            source,
+            target,
+            bytes: progress.bytes,
+            bytes_total: progress.bytes_total,
+            bytes_per_second: if seconds > 0.0 {
+                moved as f64 / seconds
+            } else {
+                0.0
+            },
+            channels: progress.channels,
+            resumed_bytes: progress.resumed_bytes,
+            seconds,
+        }))
+    }
+
+    /// What came of a file.
+    pub(crate) fn file(
+        source: &'a str,
+        target: &'a str,
+        result: &TransferResult,
+        dry_run: bool,
+    ) -> Self {
+        Self::new(Body::File(FileBody {
+            source,
+            target,
+            bytes: result.bytes,
+            seconds: result.seconds,
+            bytes_per_second: result.bytes_per_second(),
+            channels: result.channels,
+            resumed_bytes: result.resumed_bytes,
+            retransmitted_bytes: result.retransmitted_bytes,
+            digest: digest(result),
+            limited_by: limited_by(result.limited_by),
+            dry_run,
+        }))
+    }
+
+    /// A failure, of a file if `places` names it.
+    pub(crate) fn error(places: Option<(&'a str, &'a str)>, fault: &'a Fault) -> Self {
+        let (retry, retry_after_ms) = match fault.retry {
+            Retry::Never => ("never", None),
+            Retry::Now => ("now", None),
+            Retry::AfterMs(ms) => ("after", Some(ms)),
+        };
+        Self::new(Body::Error(ErrorBody {
+            code: fault.code.as_str(),
+            side: fault.side.to_string(),
+            operation: &fault.operation,
+            path: (!fault.path.is_empty())
+                .then(|| String::from_utf8_lossy(&fault.path).into_owned()),
+            cause: &fault.cause,
+            hint: (!fault.hint.is_empty()).then_some(fault.hint.as_str()),
+            retry,
+            retry_after_ms,
+            exit_code: fault.code.exit_code(),
+            source: places.map(|(source, _)| source),
+            target: places.map(|(_, target)| target),
+        }))
+    }
+
+    /// The end of a run. `only` is the result of its one file, if there was but one.
+    pub(crate) fn result(
+        source: Option<&'a str>,
+        target: &'a str,
+        totals: &Totals,
+        only: Option<&TransferResult>,
+    ) -> Self {
+        Self::new(Body::Result(ResultBody {
+            source,
+            target,
+            bytes: totals.bytes,
+            seconds: totals.seconds,
+            bytes_per_second: totals.bytes_per_second(),
+            channels: totals.channels,
+            resumed_bytes: totals.resumed_bytes,
+            retransmitted_bytes: totals.retransmitted_bytes,
+            digest: only.map(digest),
+            limited_by: only.map(|result| limited_by(result.limited_by)),
+            files: totals.files,
+            failed: totals.failed,
+            exit_code: totals.exit_code,
+            dry_run: totals.dry_run,
+        }))
+    }
+
+    /// The line, with its end.
+    pub(crate) fn line(&self) -> String {
+        // Strings, numbers and options always have a JSON form.
+        let mut text = serde_json::to_string(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use xdfs::{Code, DigestValue};
+
+    use super::*;
+
+    fn parse(record: &Record<'_>) -> Value {
+        let line = record.line();
+        assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn file_result() -> TransferResult {
+        TransferResult {
+            bytes: 300,
+            seconds: 2.0,
+            channels: 4,
+            resumed_bytes: 100,
+            retransmitted_bytes: 7,
+            digest: DigestValue::Crc64Nvme(1),
+            target: b"/t".to_vec(),
+            limited_by: LimitedBy::TargetWrite,
+        }
+    }
+
+    #[test]
+    fn progress_object() {
+        let now = Progress {
+            bytes: 50,
+            bytes_total: None,
+            resumed_bytes: 10,
+            channels: 2,
+        };
+        assert_eq!(
+            parse(&Record::progress("a", "b", &now, 2.0)),
+            json!({
+                "schema": 1, "type": "progress", "source": "a", "target": "b", "bytes": 50,
+                "bytes_total": null, "bytes_per_second": 20.0, "channels": 2,
+                "resumed_bytes": 10, "seconds": 2.0
+            })
+        );
+    }
+
+    #[test]
+    fn file_object() {
+        assert_eq!(
+            parse(&Record::file("a", "b", &file_result(), false)),
+            json!({
+                "schema": 1, "type": "file", "source": "a", "target": "b", "bytes": 300,
+                "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
+                "retransmitted_bytes": 7,
+                "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
+                "limited_by": "target-write", "dry_run": false
+            })
+        );
+    }
+
+    #[test]
+    fn error_object() {
+        let fault = Fault::new(Code::Busy, "open", "in use")
+            .path(b"/\xff")
+            .retry(Retry::AfterMs(200))
+            .remote();
+        assert_eq!(
+            parse(&Record::error(Some(("a", "b")), &fault)),
+            json!({
+                "schema": 1, "type": "error", "code": "busy", "side": "remote",
+                "operation": "open", "path": "/\u{fffd}", "cause": "in use", "hint": null,
+                "retry": "after", "retry_after_ms": 200, "exit_code": 12,
+                "source": "a", "target": "b"
+            })
+        );
+    }
+
+    #[test]
+    fn result_object() {
+        let totals = Totals {
+            bytes: 300,
+            seconds: 2.0,
+            channels: 4,
+            resumed_bytes: 100,
+            retransmitted_bytes: 7,
+            files: 1,
+            ..Totals::default()
+        };
+        let expected = json!({
+            "schema": 1, "type": "result", "source": "a", "target": "b", "bytes": 300,
+            "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
+            "retransmitted_bytes": 7,
+            "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
+            "limited_by": "target-write", "files": 1, "failed": 0, "exit_code": 0,
+            "dry_run": false
+        });
+        assert_eq!(
+            parse(&Record::result(
+                Some("a"),
+                "b",
+                &totals,
+                Some(&file_result())
+            )),
+            expected
+        );
+        let many = parse(&Record::result(None, "b", &totals, None));
+        assert_eq!(
+            (&many["digest"], &many["source"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
+    /// The document names every field of every object, so that neither drifts from the other.
+    #[test]
+    fn the_document_names_every_field() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let now = Progress {
+            bytes: 0,
+            bytes_total: None,
+            resumed_bytes: 0,
+            channels: 0,
+        };
+        let fault = Fault::new(Code::Io, "x", "y");
+        for (kind, record) in [
+            ("progress", Record::progress("", "", &now, 0.0)),
+            ("file", Record::file("", "", &file_result(), false)),
+            ("error", Record::error(None, &fault)),
+            ("result", Record::result(None, "", &Totals::default(), None)),
+        ] {
+            let section = document
+                .split("\n## ")
+                .find(|section| section.starts_with(&format!("`{kind}`")))
+                .unwrap_or_else(|| panic!("docs/json.md has no section `{kind}`"));
+            for field in parse(&record).as_object().unwrap().keys() {
+                let common = ["schema", "type"].contains(&field.as_str());
+                assert!(
+                    common || section.contains(&format!("| `{field}` |")),
+                    "{kind}.{field}"
+                );
+            }
+        }
+    }
+}

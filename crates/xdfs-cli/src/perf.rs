@@ -1,0 +1,149 @@
+//! `xdfs perf`: moves bytes from memory to memory and reports the rate like a copy.
+
+use std::time::Duration;
+
+use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions};
+
+use crate::flags::PerfFlags;
+use crate::interrupt::Interrupt;
+use crate::progress;
+use crate::report::{self, Label, Reporter, Run};
+use crate::serve::start_log;
+use crate::session::{Connect, Connector, Route, Session, follow};
+
+/// Time of a measurement unless the user says otherwise.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// The server's own sink that forgets everything.
+const SINK: &[u8] = b"mem:null";
+
+/// The server's own source of zeros without end.
+const SOURCE: &[u8] = b"mem:zero";
+
+/// Carries out the command and returns the exit code.
+pub(crate) fn run(flags: &PerfFlags) -> u8 {
+    start_log(flags.output.log_level());
+    let label = if flags.download {
+        Label {
+            source: flags.server.clone(),
+            target: "memory".into(),
+        }
+    } else {
+        Label {
+            source: "memory".into(),
+            target: flags.server.clone(),
+        }
+    };
+    let run = Run {
+        source: Some(label.source.clone()),
+        target: label.target.clone(),
+        files: 1,
+        bytes: flags.bytes,
+        dry_run: false,
+    };
+    let mut reporter = Reporter::new(flags.output, run);
+    if let Err(fault) = measure(flags, &label, &mut reporter) {
+        reporter.failure(Some(&label), &fault);
+    }
+    let code = reporter.finish();
+    if let Some(result) = reporter.only_result()
+        && !flags.output.json
+    {
+        let direction = if flags.download { "download" } else { "upload" };
+        let numbers = progress::result(result);
+        let limit = progress::limited_by(result.limited_by);
+        report::print(&format!("{direction}: {numbers}, limited by {limit}\n"));
+    }
+    code
+}
+
+fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<(), Fault> {
+    let server = server_only(&flags.server)?;
+    let interrupt = Interrupt::install(|| ())?;
+    let session = Connector(flags.session.client_options()).connect(&server)?;
+    let options = TransferOptions {
+        length: flags.bytes,
+        duration: duration(flags),
+        resume: false,
+        digest: DigestKind::None,
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let route = if flags.download {
+        Route::Download {
+            from: SOURCE.into(),
+            to: LocalPlace::Memory,
+        }
+    } else {
+        Route::Upload {
+            from: LocalPlace::Memory,
+            to: SINK.into(),
+        }
+    };
+    interrupt.orderly(true);
+    let running = session.start(&route, &options)?;
+    let result = follow(running, label, reporter, &interrupt, |_| (), || ())?;
+    reporter.file_measured(label, result);
+    session.close();
+    Ok(())
+}
+
+/// How long it goes on: until the bytes are through if their number is given.
+fn duration(flags: &PerfFlags) -> Option<Duration> {
+    match (flags.seconds, flags.bytes) {
+        (Some(seconds), _) => Some(seconds),
+        (None, Some(_)) => None,
+        (None, None) => Some(DURATION_DEFAULT),
+    }
+}
+
+/// Reads the URL of a server, which names no file.
+fn server_only(url: &str) -> Result<RemotePlace, Fault> {
+    let place: RemotePlace = url.parse()?;
+    if !place.path.is_empty() && place.path != b"/" {
+        return Err(
+            Fault::new(Code::InvalidArgument, "read the URL", "it names a file")
+                .path(url)
+                .hint("perf needs the server only: xdfs://HOST[:PORT]"),
+        );
+    }
+    Ok(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::flags::{Cli, Command};
+
+    fn flags(words: &[&str]) -> PerfFlags {
+        let line = ["xdfs", "perf", "xdfs://h"].iter().chain(words);
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Perf(flags) => flags,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ten_seconds_unless_said_otherwise() {
+        assert_eq!(duration(&flags(&[])), Some(DURATION_DEFAULT));
+        assert_eq!(
+            duration(&flags(&["--seconds", "0.5"])),
+            Some(Duration::from_millis(500))
+        );
+        assert_eq!(duration(&flags(&["--bytes", "1G"])), None);
+    }
+
+    #[test]
+    fn only_a_server_is_measured() {
+        assert!(server_only("xdfs://h:1/").is_ok() && server_only("xdfs://h").is_ok());
+        for bad in ["xdfs://h/x", "h", "/tmp/x", "xdfs://h/mem:null"] {
+            assert_eq!(
+                server_only(bad).unwrap_err().code,
+                Code::InvalidArgument,
+                "{bad}"
+            );
+        }
+    }
+}

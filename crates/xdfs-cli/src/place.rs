@@ -1,0 +1,158 @@
+//! What stands at either end of a copy on the command line: a local path, a standard stream, or a
+//! place on a server.
+//!
+//! Parsing only; whether a place exists is found out later.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use xdfs::{Code, Fault, RemotePlace};
+
+/// One end of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A local path.
+    Local(PathBuf),
+    /// `-`: standard input or standard output.
+    Standard,
+    /// A URL.
+    Remote(RemotePlace),
+}
+
+impl Place {
+    /// Reads a word of the command line.
+    ///
+    /// # Errors
+    /// It is empty, a malformed URL, or the URL of another protocol.
+    pub(crate) fn parse(word: &OsStr) -> Result<Self, Fault> {
+        if word == "-" {
+            return Ok(Self::Standard);
+        }
+        let bad = |cause: &str| {
+            Fault::new(Code::InvalidArgument, "read the place", cause).path(word.as_encoded_bytes())
+        };
+        if word.is_empty() {
+            return Err(bad("it is empty").hint("name a path, '-' or xdfs://HOST/PATH"));
+        }
+        let text = word.to_string_lossy();
+        if RemotePlace::is_remote(&text) {
+            let text = word.to_str().ok_or_else(|| {
+                bad("the URL is not UTF-8").hint("write other bytes as %XX, such as %FF")
+            })?;
+            return Ok(Self::Remote(text.parse()?));
+        }
+        if let Some(scheme) = scheme(&text) {
+            return Err(
+                bad(&format!("'{scheme}' is not a protocol that is offered"))
+                    .hint("write xdfs://HOST/PATH, or ./ before a local path"),
+            );
+        }
+        Ok(Self::Local(word.into()))
+    }
+}
+
+/// The scheme if `text` looks like a URL.
+fn scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once("://")?;
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(valid))
+        .then_some(scheme)
+}
+
+/// Whether the path is written as that of a directory, whatever stands there.
+pub(crate) fn ends_with_separator(path: &Path) -> bool {
+    path.as_os_str()
+        .as_encoded_bytes()
+        .last()
+        .is_some_and(|&b| std::path::is_separator(char::from(b)))
+}
+
+/// The last component of a path on a server; `None` if it can't be the name of a file here.
+pub(crate) fn remote_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|&b| b != b'/')? + 1;
+    let path = &path[..end];
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+    // A separator of another kind or a drive would lead out of the directory on some systems.
+    let bad = |b: &u8| *b == 0 || (cfg!(windows) && matches!(b, b'\\' | b':'));
+    (name != b"." && name != b".." && !name.iter().any(bad)).then_some(name)
+}
+
+/// The bytes of a name from a server as a local name; `None` if the system can't hold them.
+pub(crate) fn local_name(name: &[u8]) -> Option<PathBuf> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt as _;
+        Some(PathBuf::from(OsStr::from_bytes(name)))
+    }
+    #[cfg(not(unix))]
+    {
+        std::str::from_utf8(name).ok().map(PathBuf::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(word: &str) -> Result<Place, Fault> {
+        Place::parse(OsStr::new(word))
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!(parse("-").unwrap(), Place::Standard);
+        for local in [
+            "a",
+            "./-",
+            "/x/y",
+            "xdfs",
+            "a:b",
+            "./http://x",
+            "1://x",
+            "://",
+            "mem:zero",
+        ] {
+            assert_eq!(parse(local).unwrap(), Place::Local(local.into()), "{local}");
+        }
+        assert!(matches!(parse("xdfs://h/x").unwrap(), Place::Remote(_)));
+        assert!(matches!(
+            parse("xdfs+unix://%2Fs/x").unwrap(),
+            Place::Remote(_)
+        ));
+        for bad in [
+            "",
+            "xdfs://",
+            "xdfs:///x",
+            "http://h/x",
+            "gsiftp://h/x",
+            "xdfs://h/%",
+        ] {
+            assert_eq!(parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn local_paths_may_hold_any_bytes() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let word = OsStr::from_bytes(b"\xff\xfe");
+        assert_eq!(Place::parse(word).unwrap(), Place::Local(word.into()));
+        let word = OsStr::from_bytes(b"xdfs://h/\xff");
+        assert!(Place::parse(word).unwrap_err().hint.contains("%FF"));
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(remote_name(b"/a/b"), Some(&b"b"[..]));
+        assert_eq!(remote_name(b"/a/b//"), Some(&b"b"[..]));
+        assert_eq!(
+            remote_name(b"mem:zero"),
+            (!cfg!(windows)).then_some(&b"mem:zero"[..])
+        );
+        for bad in [&b""[..], b"/", b"/..", b"/a/.", b"/a\0"] {
+            assert_eq!(remote_name(bad), None);
+        }
+        assert!(ends_with_separator(Path::new("a/")) && !ends_with_separator(Path::new("a")));
+        assert_eq!(local_name(b"x").unwrap(), PathBuf::from("x"));
+    }
+}

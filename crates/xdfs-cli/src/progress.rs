@@ -1,0 +1,255 @@
+//! The text of progress lines and of results for people.
+//!
+//! Pure: numbers in, text out. Used by [`crate::report`], which decides when a line is due.
+
+use std::time::Duration;
+
+use xdfs::{DigestValue, LimitedBy, TransferResult};
+
+use crate::human;
+
+/// What one line of progress shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    /// Name of the file, or `total`.
+    pub(crate) name: String,
+    /// Files done and in all; only for the total.
+    pub(crate) files: Option<(u64, u64)>,
+    /// Bytes that have arrived.
+    pub(crate) bytes: u64,
+    /// Bytes in all, if known.
+    pub(crate) bytes_total: Option<u64>,
+    /// The present rate.
+    pub(crate) bytes_per_second: f64,
+    /// Time left, if it can be told.
+    pub(crate) left: Option<Duration>,
+    /// Channels alive; only for a file.
+    pub(crate) channels: Option<u32>,
+}
+
+/// The share in whole percent, 100 only when all is there.
+fn percent(bytes: u64, total: u64) -> u64 {
+    if bytes >= total {
+        return 100;
+    }
+    // A u128 can't overflow here, and the quotient is below 100.
+    u64::try_from(u128::from(bytes) * 100 / u128::from(total)).unwrap_or(99)
+}
+
+impl Line {
+    fn fields(&self) -> Vec<String> {
+        let mut fields = Vec::with_capacity(6);
+        if let Some((done, all)) = self.files {
+            fields.push(format!("{done} of {all} files"));
+        }
+        match self.bytes_total {
+            Some(total) => {
+                fields.push(format!("{}%", percent(self.bytes, total)));
+                fields.push(format!(
+                    "{} of {}",
+                    human::size(self.bytes),
+                    human::size(total)
+                ));
+            }
+            None => fields.push(human::size(self.bytes)),
+        }
+        fields.push(human::rate(self.bytes_per_second));
+        if let Some(left) = self.left {
+            fields.push(format!("{} left", human::clock(left)));
+        }
+        if let Some(channels) = self.channels {
+            fields.push(human::count(channels.into(), "channel"));
+        }
+        fields
+    }
+
+    /// A line for a log: `name: 45%, 115 MiB of 256 MiB, ...`.
+    pub(crate) fn plain(&self) -> String {
+        format!("{}: {}", self.name, self.fields().join(", "))
+    }
+
+    /// A line for a terminal of so many columns: the numbers first of all, of the name what fits.
+    pub(crate) fn terminal(&self, columns: usize) -> String {
+        let mut fields = self.fields();
+        let mut numbers = fields.join("  ");
+        while numbers.chars().count() + 10 > columns && fields.len() > 1 {
+            fields.pop();
+            numbers = fields.join("  ");
+        }
+        let room = columns.saturating_sub(numbers.chars().count() + 2);
+        let name = shorten(&self.name, room);
+        cut(&format!("{name:<0$}  {numbers}", room.min(24)), columns)
+    }
+}
+
+/// The first `columns` characters.
+fn cut(text: &str, columns: usize) -> String {
+    text.chars().take(columns).collect()
+}
+
+/// The end of a name tells more than its start: `...end/of/name`.
+fn shorten(name: &str, columns: usize) -> String {
+    let length = name.chars().count();
+    if length <= columns {
+        return name.to_owned();
+    }
+    if columns < 4 {
+        return cut(name, columns);
+    }
+    let tail: String = name.chars().skip(length - (columns - 3)).collect();
+    format!("...{tail}")
+}
+
+/// What held a transfer back, for people.
+pub(crate) fn limited_by(what: LimitedBy) -> &'static str {
+    match what {
+        LimitedBy::RateLimit => "the rate that was asked for",
+        LimitedBy::SourceRead => "reading the source",
+        LimitedBy::Network => "the network or the processors",
+        LimitedBy::TargetWrite => "writing the target",
+        // The library may learn to tell more causes apart.
+        _ => "something else",
+    }
+}
+
+/// The name of a digest and its value in hex; no value if there is no digest.
+pub(crate) fn digest(value: &DigestValue) -> (&'static str, Option<String>) {
+    match value {
+        DigestValue::None => ("none", None),
+        DigestValue::Crc64Nvme(crc) => ("crc64nvme", Some(format!("{crc:016x}"))),
+        DigestValue::Blake3(hash) => (
+            "blake3",
+            Some(hash.iter().map(|byte| format!("{byte:02x}")).collect()),
+        ),
+    }
+}
+
+/// What came of one file: `256 MiB in 134 ms, 1.91 GB/s, 4 channels`.
+pub(crate) fn result(result: &TransferResult) -> String {
+    let mut text = format!(
+        "{} in {}, {}, {}",
+        human::size(result.bytes),
+        human::seconds(result.seconds),
+        human::rate(result.bytes_per_second()),
+        human::count(result.channels.into(), "channel"),
+    );
+    if result.resumed_bytes > 0 {
+        text.push_str(&format!(
+            ", {} were there already",
+            human::size(result.resumed_bytes)
+        ));
+    }
+    if result.retransmitted_bytes > 0 {
+        text.push_str(&format!(
+            ", {} sent again",
+            human::size(result.retransmitted_bytes)
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        Line {
+            name: "dir/big.img".into(),
+            files: None,
+            bytes: 115 << 20,
+            bytes_total: Some(256 << 20),
+            bytes_per_second: 1.91e9,
+            left: Some(Duration::from_secs(61)),
+            channels: Some(4),
+        }
+    }
+
+    #[test]
+    fn a_plain_line_says_everything() {
+        assert_eq!(
+            line().plain(),
+            "dir/big.img: 44%, 115 MiB of 256 MiB, 1.91 GB/s, 1:01 left, 4 channels"
+        );
+        let unknown = Line {
+            bytes_total: None,
+            left: None,
+            ..line()
+        };
+        assert_eq!(
+            unknown.plain(),
+            "dir/big.img: 115 MiB, 1.91 GB/s, 4 channels"
+        );
+        let total = Line {
+            name: "total".into(),
+            files: Some((2, 5)),
+            channels: None,
+            ..line()
+        };
+        assert!(total.plain().starts_with("total: 2 of 5 files, 44%"));
+    }
+
+    #[test]
+    fn a_terminal_line_fits_whatever_the_width() {
+        let long = Line {
+            name: "a/very/long/name/of/a/file/".repeat(9),
+            ..line()
+        };
+        for columns in 1..200 {
+            assert!(
+                long.terminal(columns).chars().count() <= columns,
+                "{columns}"
+            );
+            assert!(
+                line().terminal(columns).chars().count() <= columns,
+                "{columns}"
+            );
+        }
+        assert_eq!(
+            line().terminal(79),
+            format!(
+                "{:<20}  {}",
+                "dir/big.img", "44%  115 MiB of 256 MiB  1.91 GB/s  1:01 left  4 channels"
+            )
+        );
+        assert!(long.terminal(79).starts_with("..."));
+        // On a narrow terminal the share stays.
+        assert!(line().terminal(24).contains("44%"));
+    }
+
+    #[test]
+    fn the_share_never_lies() {
+        assert_eq!(percent(0, 0), 100);
+        assert_eq!(percent(999_999, 1_000_000), 99);
+        assert_eq!(percent(u64::MAX - 1, u64::MAX), 99);
+        assert_eq!(percent(7, 7), 100);
+    }
+
+    #[test]
+    fn digests() {
+        assert_eq!(digest(&DigestValue::None), ("none", None));
+        assert_eq!(
+            digest(&DigestValue::Crc64Nvme(0xab)),
+            ("crc64nvme", Some("00000000000000ab".into()))
+        );
+        let (kind, value) = digest(&DigestValue::Blake3([0x0f; 32]));
+        assert_eq!((kind, value.unwrap()), ("blake3", "0f".repeat(32)));
+    }
+
+    #[test]
+    fn results() {
+        let mut done = TransferResult {
+            bytes: 256 << 20,
+            seconds: 0.134,
+            channels: 1,
+            resumed_bytes: 0,
+            retransmitted_bytes: 0,
+            digest: DigestValue::None,
+            target: b"/x".to_vec(),
+            limited_by: LimitedBy::Network,
+        };
+        assert_eq!(result(&done), "256 MiB in 134 ms, 2.00 GB/s, 1 channel");
+        done.resumed_bytes = 1 << 20;
+        done.retransmitted_bytes = 2048;
+        assert!(result(&done).ends_with("1.00 MiB were there already, 2.00 KiB sent again"));
+    }
+}

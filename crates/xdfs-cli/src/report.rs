@@ -1,0 +1,418 @@
+//! What a run tells while it goes on and at its end: lines for people or JSON lines.
+//!
+//! Lines on a terminal are drawn again at most ten times a second, plain lines and JSON progress
+//! come less often. The numbers of finished files are summed up here.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use xdfs::{Fault, Progress, TransferResult};
+
+use crate::console::{Console, printable};
+use crate::flags::OutputFlags;
+use crate::human;
+use crate::json::{Record, Totals};
+use crate::progress::{self, Line};
+use crate::rate::RateMeter;
+
+/// Least time between two drawings on a terminal.
+const DRAW_STEP: Duration = Duration::from_millis(100);
+
+/// Least time between two plain lines of progress.
+const PLAIN_STEP: Duration = Duration::from_secs(5);
+
+/// Least time between two JSON objects of progress.
+const JSON_STEP: Duration = Duration::from_millis(500);
+
+/// The names of a transfer, as the user wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The source.
+    pub(crate) source: String,
+    /// The target of this file.
+    pub(crate) target: String,
+}
+
+/// What a run is, before it begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// The source, if there is but one.
+    pub(crate) source: Option<String>,
+    /// The target as the user wrote it.
+    pub(crate) target: String,
+    /// Number of files.
+    pub(crate) files: u64,
+    /// Bytes of all files, if known.
+    pub(crate) bytes: Option<u64>,
+    /// Nothing is written.
+    pub(crate) dry_run: bool,
+}
+
+/// The file that is followed now.
+#[derive(Debug)]
+struct Current {
+    label: Label,
+    started: Instant,
+    last: Progress,
+    meter: RateMeter,
+    reported: Option<Instant>,
+}
+
+/// Tells people or programs how a run goes.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    console: Console,
+    json: bool,
+    run: Run,
+    started: Instant,
+    totals: Totals,
+    only: Option<TransferResult>,
+    current: Option<Current>,
+    meter: RateMeter,
+}
+
+impl Reporter {
+    /// A reporter for a run that starts now.
+    pub(crate) fn new(flags: OutputFlags, run: Run) -> Self {
+        let totals = Totals {
+            dry_run: run.dry_run,
+            ..Totals::default()
+        };
+        Self {
+            console: Console::new(flags),
+            json: flags.json,
+            run,
+            started: Instant::now(),
+            totals,
+            only: None,
+            current: None,
+            meter: RateMeter::default(),
+        }
+    }
+
+    /// Standard error, for messages.
+    pub(crate) fn console(&mut self) -> &mut Console {
+        &mut self.console
+    }
+
+    /// A file is followed from now on.
+    pub(crate) fn begin(&mut self, label: &Label) {
+        self.current = Some(Current {
+            label: label.clone(),
+            started: Instant::now(),
+            last: Progress {
+                bytes: 0,
+                bytes_total: None,
+                resumed_bytes: 0,
+                channels: 0,
+            },
+            meter: RateMeter::default(),
+            reported: None,
+        });
+    }
+
+    /// The followed file came further.
+    pub(crate) fn progress(&mut self, label: &Label, progress: &Progress) {
+        let now = Instant::now();
+        let Some(current) = &mut self.current else {
+            return;
+        };
+        let moved = progress.bytes.saturating_sub(progress.resumed_bytes);
+        current.meter.record(now - current.started, moved);
+        let moved_before = self.totals.bytes.saturating_sub(self.totals.resumed_bytes);
+        self.meter
+            .record(now - self.started, moved_before.saturating_add(moved));
+        current.last = progress.clone();
+        if self.json {
+            if current.reported.is_none_or(|last| now - last >= JSON_STEP) {
+                current.reported = Some(now);
+                let seconds = (now - current.started).as_secs_f64();
+                print(&Record::progress(&label.source, &label.target, progress, seconds).line());
+            }
+        } else {
+            self.tick();
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self) {
+        if self.json || self.console.is_quiet() {
+            return;
+        }
+        let now = Instant::now();
+        let terminal = self.console.is_terminal();
+        let Some(current) = &mut self.current else {
+            return;
+        };
+        let (step, since) = if terminal {
+            (DRAW_STEP, current.reported)
+        } else {
+            (
+                PLAIN_STEP,
+                Some(current.reported.unwrap_or(current.started)),
+            )
+        };
+        if since.is_some_and(|since| now - since < step) {
+            return;
+        }
+        current.reported = Some(now);
+        let line = file_line(current, now);
+        let total = self.total_line(now);
+        if terminal {
+            self.console.draw(|columns| {
+                let mut lines = vec![line.terminal(columns)];
+                lines.extend(total.map(|total| total.terminal(columns)));
+                lines
+            });
+        } else {
+            self.console.say(&line.plain());
+            if let Some(total) = total {
+                self.console.say(&total.plain());
+            }
+        }
+    }
+
+    /// The line of all files; none if there is but one.
+    fn total_line(&self, now: Instant) -> Option<Line> {
+        if self.run.files < 2 {
+            return None;
+        }
+        let here = self
+            .current
+            .as_ref()
+            .map_or(0, |current| current.last.bytes);
+        let bytes = self.totals.bytes.saturating_add(here);
+        let elapsed = now - self.started;
+        let left = self
+            .run
+            .bytes
+            .and_then(|all| self.meter.time_left(elapsed, all.saturating_sub(bytes)));
+        Some(Line {
+            name: "total".into(),
+            files: Some((self.totals.files + self.totals.failed, self.run.files)),
+            bytes,
+            bytes_total: self.run.bytes,
+            bytes_per_second: self.meter.bytes_per_second(elapsed),
+            left,
+            channels: None,
+        })
+    }
+
+    /// A file has arrived (or, in a dry run, would arrive).
+    pub(crate) fn file_done(&mut self, label: &Label, result: TransferResult) {
+        let Label { source, target } = label;
+        if self.run.dry_run {
+            if !self.json && !self.console.is_quiet() {
+                self.console.clear();
+                print(&dry_run_line(label, &result));
+            }
+        } else if !self.json {
+            self.console
+                .say(&format!("{source}: {}", progress::result(&result)));
+        }
+        if self.console.is_verbose() && !self.run.dry_run {
+            let limit = progress::limited_by(result.limited_by);
+            self.console
+                .detail(&format!("{source} to {target}: limited by {limit}"));
+            if let (kind, Some(value)) = progress::digest(&result.digest) {
+                self.console.detail(&format!("{source}: {kind} {value}"));
+            }
+        }
+        self.file_measured(label, result);
+    }
+
+    /// The same without a word to people.
+    pub(crate) fn file_measured(&mut self, label: &Label, result: TransferResult) {
+        self.current = None;
+        let totals = &mut self.totals;
+        totals.files += 1;
+        totals.bytes = totals.bytes.saturating_add(result.bytes);
+        totals.resumed_bytes = totals.resumed_bytes.saturating_add(result.resumed_bytes);
+        totals.retransmitted_bytes = totals
+            .retransmitted_bytes
+            .saturating_add(result.retransmitted_bytes);
+        totals.channels = totals.channels.max(result.channels);
+        if self.json {
+            let dry_run = self.run.dry_run;
+            print(&Record::file(&label.source, &label.target, &result, dry_run).line());
+        }
+        self.only = (self.run.files == 1).then_some(result);
+    }
+
+    /// A file failed, or the run did if `label` is `None`.
+    pub(crate) fn failure(&mut self, label: Option<&Label>, fault: &Fault) {
+        self.current = None;
+        if self.totals.exit_code == 0 {
+            self.totals.exit_code = fault.code.exit_code();
+        }
+        if label.is_some() {
+            self.totals.failed += 1;
+        }
+        if self.json {
+            let places = label.map(|l| (l.source.as_str(), l.target.as_str()));
+            print(&Record::error(places, fault).line());
+        }
+        self.console.error(fault);
+    }
+
+    /// The run is over; all files that were not copied count as failed.
+    pub(crate) fn finish(&mut self) -> u8 {
+        self.console.clear();
+        self.totals.failed = self.run.files.saturating_sub(self.totals.files);
+        self.totals.seconds = match &self.only {
+            Some(result) => result.seconds,
+            None => self.started.elapsed().as_secs_f64(),
+        };
+        let totals = &self.totals;
+        if self.json {
+            let source = self.run.source.as_deref();
+            print(&Record::result(source, &self.run.target, totals, self.only.as_ref()).line());
+        } else if self.run.files > 1 && !self.run.dry_run {
+            let failed = match totals.failed {
+                0 => String::new(),
+                failed => format!(", {failed} not copied"),
+            };
+            let text = format!(
+                "total: {} of {} files, {} in {}, {}{failed}",
+                totals.files,
+                self.run.files,
+                human::size(totals.bytes),
+                human::seconds(totals.seconds),
+                human::rate(totals.bytes_per_second()),
+            );
+            self.console.say(&text);
+        }
+        self.totals.exit_code
+    }
+
+    /// What came of the only file, if it was copied.
+    pub(crate) fn only_result(&self) -> Option<&TransferResult> {
+        self.only.as_ref()
+    }
+}
+
+fn file_line(current: &Current, now: Instant) -> Line {
+    let last = &current.last;
+    let elapsed = now - current.started;
+    let missing = last
+        .bytes_total
+        .map(|total| total.saturating_sub(last.bytes));
+    Line {
+        name: printable(&current.label.source),
+        files: None,
+        bytes: last.bytes,
+        bytes_total: last.bytes_total,
+        bytes_per_second: current.meter.bytes_per_second(elapsed),
+        left: missing.and_then(|missing| current.meter.time_left(elapsed, missing)),
+        channels: Some(last.channels),
+    }
+}
+
+fn dry_run_line(label: &Label, result: &TransferResult) -> String {
+    let there = match result.resumed_bytes {
+        0 => String::new(),
+        bytes => format!(", of which {} are there already", human::size(bytes)),
+    };
+    let size = human::size(result.bytes);
+    let (source, target) = (printable(&label.source), printable(&label.target));
+    format!("would copy {source} to {target}: {size}{there}\n")
+}
+
+/// Writes a line to standard output at once. A reader that went away is nothing to fail for.
+pub(crate) fn print(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs::{Code, DigestValue, LimitedBy};
+
+    use super::*;
+
+    fn result(bytes: u64, resumed_bytes: u64) -> TransferResult {
+        TransferResult {
+            bytes,
+            seconds: 1.5,
+            channels: 3,
+            resumed_bytes,
+            retransmitted_bytes: 1,
+            digest: DigestValue::None,
+            target: Vec::new(),
+            limited_by: LimitedBy::Network,
+        }
+    }
+
+    fn quiet(files: u64) -> Reporter {
+        let flags = OutputFlags {
+            quiet: true,
+            ..OutputFlags::default()
+        };
+        Reporter::new(
+            flags,
+            Run {
+                files,
+                ..Run::default()
+            },
+        )
+    }
+
+    fn label() -> Label {
+        Label {
+            source: "a".into(),
+            target: "b".into(),
+        }
+    }
+
+    #[test]
+    fn one_file_keeps_its_own_numbers() {
+        let mut reporter = quiet(1);
+        reporter.begin(&label());
+        reporter.file_done(&label(), result(100, 40));
+        assert_eq!(reporter.finish(), 0);
+        assert!((reporter.totals.seconds - 1.5).abs() < f64::EPSILON);
+        assert!((reporter.totals.bytes_per_second() - 40.0).abs() < 1e-9);
+        assert_eq!(reporter.only_result().unwrap().bytes, 100);
+    }
+
+    #[test]
+    fn many_files_are_summed_up_and_the_first_failure_counts() {
+        let mut reporter = quiet(4);
+        reporter.file_done(&label(), result(100, 40));
+        reporter.failure(Some(&label()), &Fault::new(Code::NotFound, "open", "gone"));
+        reporter.failure(Some(&label()), &Fault::new(Code::NoSpace, "write", "full"));
+        reporter.file_done(&label(), result(10, 0));
+        assert_eq!(reporter.finish(), Code::NotFound.exit_code());
+        let totals = &reporter.totals;
+        assert_eq!((totals.files, totals.failed), (2, 2));
+        assert_eq!((totals.bytes, totals.resumed_bytes), (110, 40));
+        assert_eq!((totals.retransmitted_bytes, totals.channels), (2, 3));
+        assert!(reporter.only_result().is_none());
+    }
+
+    #[test]
+    fn files_that_were_not_begun_count_as_failed() {
+        let mut reporter = quiet(5);
+        reporter.file_done(&label(), result(1, 0));
+        reporter.failure(Some(&label()), &Interrupted::fault());
+        assert_eq!(reporter.finish(), 130);
+        assert_eq!(reporter.totals.failed, 4);
+    }
+
+    struct Interrupted;
+
+    impl Interrupted {
+        fn fault() -> Fault {
+            crate::interrupt::Interrupt::fault("copy")
+        }
+    }
+
+    #[test]
+    fn a_dry_run_says_would() {
+        assert_eq!(
+            dry_run_line(&label(), &result(2048, 0)),
+            "would copy a to b: 2.00 KiB\n"
+        );
+        assert!(dry_run_line(&label(), &result(2048, 1024)).contains("1.00 KiB are there already"));
+    }
+}

@@ -1,0 +1,260 @@
+//! `xdfs serve`: settings from flags and file, listeners, signals.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tracing::Level;
+use xdfs::{Address, Code, Fault, ServerBuilder};
+
+use crate::console::{Console, printable};
+use crate::exit_codes::SUCCESS;
+use crate::flags::{OutputFlags, ServeFlags};
+use crate::interrupt::handle_signals;
+use crate::report::print;
+
+/// The file of `--config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    listen: Vec<String>,
+    root: Option<PathBuf>,
+    read_only: Option<bool>,
+    insecure: Option<bool>,
+    sessions_max: Option<NonZeroUsize>,
+    grace_seconds: Option<u32>,
+}
+
+/// Begins to write the log to standard error, if there is to be one.
+pub(crate) fn start_log(level: Option<Level>) {
+    if let Some(level) = level {
+        tracing_subscriber::fmt()
+            .compact()
+            .with_ansi(false)
+            .with_writer(std::io::stderr)
+            .with_max_level(level)
+            .init();
+    }
+}
+
+/// Carries out the command and returns the exit code.
+pub(crate) fn run(flags: ServeFlags) -> u8 {
+    start_log(flags.log_level());
+    match serve(flags) {
+        Ok(()) => SUCCESS,
+        Err(fault) => {
+            Console::new(OutputFlags::default()).error(&fault);
+            fault.code.exit_code()
+        }
+    }
+}
+
+fn serve(flags: ServeFlags) -> Result<(), Fault> {
+    let config = match &flags.config {
+        Some(path) => read_config(path)?,
+        None => Config::default(),
+    };
+    let builder = builder(flags, config)?;
+    let (root, read_only, grace) = (builder.root.clone(), builder.read_only, builder.grace);
+    let server = builder.bind()?;
+    let handle = server.handle();
+    let mut signals = 0_u32;
+    handle_signals(move || {
+        signals += 1;
+        handle.shutdown();
+        let mut console = Console::new(OutputFlags::default());
+        match signals {
+            1 => console.say(&format!(
+                "no new sessions; running ones get {} s, another signal ends them at once",
+                grace.as_secs()
+            )),
+            2 => console.say("ending all sessions; what has arrived can be resumed"),
+            // Something hangs: the user is right to be impatient.
+            _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
+        }
+    })?;
+    let root = root.canonicalize().unwrap_or(root);
+    print(&announcement(&server.addresses(), &root, read_only));
+    server.run()
+}
+
+/// What scripts read to learn the port, and people to learn what is offered.
+fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
+    let mut text = String::new();
+    for address in addresses {
+        text.push_str(&format!(
+            "listening on {}\n",
+            printable(&address.to_string())
+        ));
+    }
+    let mode = if read_only { ", read only" } else { "" };
+    text.push_str(&format!(
+        "serving {}{mode}\n",
+        printable(&root.to_string_lossy())
+    ));
+    text
+}
+
+/// Flags go before the file, the file before the defaults.
+fn builder(flags: ServeFlags, config: Config) -> Result<ServerBuilder, Fault> {
+    let default = ServerBuilder::default();
+    let listen = if flags.listen.is_empty() {
+        let base = flags.config.as_deref().and_then(Path::parent);
+        config
+            .listen
+            .iter()
+            .map(|text| config_address(text, base))
+            .collect::<Result<_, _>>()?
+    } else {
+        flags.listen
+    };
+    let base = flags.config.as_deref().and_then(Path::parent);
+    let root = match (flags.root, config.root) {
+        (Some(root), _) => root,
+        (None, Some(root)) => base.map_or_else(|| root.clone(), |base| base.join(&root)),
+        (None, None) => default.root,
+    };
+    let grace = flags.grace.or(config.grace_seconds);
+    Ok(ServerBuilder {
+        listen,
+        root,
+        read_only: flags
+            .read_only
+            .or(config.read_only)
+            .unwrap_or(default.read_only),
+        insecure: flags
+            .insecure
+            .or(config.insecure)
+            .unwrap_or(default.insecure),
+        sessions_max: flags
+            .sessions_max
+            .or(config.sessions_max.map(NonZeroUsize::get))
+            .unwrap_or(default.sessions_max),
+        grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
+        limits: default.limits,
+    })
+}
+
+/// An address of the file; a relative Unix socket lies beside the file, as the root does.
+fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
+    match text.parse()? {
+        Address::Unix(path) => Ok(Address::Unix(
+            base.map_or_else(|| path.clone(), |base| base.join(&path)),
+        )),
+        address @ Address::Tcp { .. } => Ok(address),
+        _ => Err(Fault::new(
+            Code::InvalidArgument,
+            "read the address",
+            "it can't be listened on",
+        )
+        .path(text)
+        .hint("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH")),
+    }
+}
+
+fn read_config(path: &Path) -> Result<Config, Fault> {
+    let name = path.as_os_str().as_encoded_bytes();
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+    parse_config(&text).map_err(|fault| fault.path(name))
+}
+
+fn parse_config(text: &str) -> Result<Config, Fault> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        let line = text.bytes().take(offset).filter(|&b| b == b'\n').count() + 1;
+        let cause = format!("line {line}: {}", error.message().replace('\n', " "));
+        Fault::new(Code::InvalidArgument, "read the configuration", cause)
+            .hint("`xdfs serve --help` lists the settings")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::flags::{Cli, Command};
+
+    fn flags(words: &[&str]) -> ServeFlags {
+        let line = ["xdfs", "serve"].iter().chain(words);
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Serve(flags) => flags,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const FILE: &str = "listen = [\"[::1]:5\", \"unix:s\"]\nroot = \"data\"\nread_only = true\n\
+                        insecure = true\nsessions_max = 7\ngrace_seconds = 3\n";
+
+    #[test]
+    fn the_file_sets_everything() {
+        let flags = flags(&["--config", "/etc/x/xdfs.toml"]);
+        let built = builder(flags, parse_config(FILE).unwrap()).unwrap();
+        assert_eq!(built.listen[0].to_string(), "[::1]:5");
+        assert_eq!(built.listen[1], Address::Unix("/etc/x/s".into()));
+        assert_eq!(built.root, Path::new("/etc/x/data"));
+        assert!(built.read_only && built.insecure);
+        assert_eq!(
+            (built.sessions_max, built.grace),
+            (7, Duration::from_secs(3))
+        );
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let words = "--listen 127.0.0.1:0 --root r --read-only=false --insecure=false \
+                     --sessions-max 9 --grace 4 --config /etc/xdfs.toml";
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let built = builder(flags(&words), parse_config(FILE).unwrap()).unwrap();
+        assert_eq!(built.listen.len(), 1);
+        assert_eq!(built.root, Path::new("r"));
+        assert!(!built.read_only && !built.insecure);
+        assert_eq!(
+            (built.sessions_max, built.grace),
+            (9, Duration::from_secs(4))
+        );
+    }
+
+    #[test]
+    fn without_anything_the_defaults_of_the_library_hold() {
+        let built = builder(flags(&[]), Config::default()).unwrap();
+        let default = ServerBuilder::default();
+        assert!(built.listen.is_empty() && !built.insecure && !built.read_only);
+        assert_eq!((built.root, built.grace), (default.root, default.grace));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, line, word) in [
+            ("root = \"x\"\nrot = 1\n", "line 2", "rot"),
+            ("\n\nread_only = \"yes\"", "line 3", "boolean"),
+            ("sessions_max = 0", "line 1", ""),
+            ("grace_seconds = -1", "line 1", ""),
+            ("a\n", "line 1", ""),
+        ] {
+            let fault = parse_config(text).unwrap_err();
+            assert!(fault.cause.starts_with(line), "{text:?}: {}", fault.cause);
+            assert!(fault.cause.contains(word), "{text:?}: {}", fault.cause);
+            assert_eq!(fault.code.exit_code(), 2);
+        }
+        let config = parse_config("listen = [\"1:2:3\"]").unwrap();
+        assert!(builder(flags(&[]), config).is_err());
+        let config = parse_config("listen = [\"memory:x\"]").unwrap();
+        assert!(builder(flags(&[]), config).is_err());
+        assert_eq!(
+            read_config(Path::new("/none/x.toml")).unwrap_err().code,
+            Code::NotFound
+        );
+    }
+
+    #[test]
+    fn the_announcement_is_one_line_each() {
+        let addresses = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
+        assert_eq!(
+            announcement(&addresses, Path::new("/d\n"), true),
+            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d\\n, read only\n"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! The JSON lines of a real copy, against docs/json.md.
+
+use serde_json::Value;
+
+use crate::support::{Place, Server, content, xdfs};
+
+#[track_caller]
+fn has(object: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(
+            object.get(field).is_some(),
+            "{field} is missing in {object}"
+        );
+    }
+}
+
+#[test]
+fn a_copy_tells_progress_a_file_and_one_result() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let source = place.make_here("file", &content(1, 20 << 20));
+    let url = server.url("/file");
+    let run = xdfs([
+        "cp",
+        "--json",
+        "-n",
+        "2",
+        "--limit-rate",
+        "40M",
+        &source,
+        &url,
+    ])
+    .ok();
+    let objects = run.json();
+    assert!(objects.iter().all(|object| object["schema"] == 1));
+    let of = |kind: &str| {
+        objects
+            .iter()
+            .filter(|o| o["type"] == kind)
+            .collect::<Vec<_>>()
+    };
+    let (progress, files, results) = (of("progress"), of("file"), of("result"));
+    assert!(!progress.is_empty());
+    assert_eq!((files.len(), results.len(), of("error").len()), (1, 1, 0));
+    let places = [
+        "source",
+        "target",
+        "bytes",
+        "seconds",
+        "bytes_per_second",
+        "channels",
+    ];
+    for object in progress {
+        has(object, &places);
+        has(object, &["bytes_total", "resumed_bytes"]);
+        assert_eq!(object["bytes_total"], 20 << 20);
+    }
+    for object in [files[0], results[0]] {
+        has(object, &places);
+        has(
+            object,
+            &[
+                "resumed_bytes",
+                "retransmitted_bytes",
+                "digest",
+                "limited_by",
+                "dry_run",
+            ],
+        );
+        assert_eq!(object["bytes"], 20 << 20);
+        assert_eq!(object["limited_by"], "rate-limit");
+        assert!(object["seconds"].as_f64().unwrap() > 0.0);
+    }
+    has(results[0], &["files", "failed", "exit_code"]);
+}
+
+#[test]
+fn an_error_of_the_server_has_all_its_fields() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let url = server.url("/none");
+    let run = xdfs(["cp", "--json", &url, &place.here("x")]).fails(4, &["error: "]);
+    let objects = run.json();
+    let error = objects.iter().find(|o| o["type"] == "error").unwrap();
+    assert_eq!(error["code"], "not-found");
+    assert_eq!(error["side"], "remote");
+    assert_eq!(error["path"], "/none");
+    assert_eq!(error["exit_code"], 4);
+    assert_eq!(error["source"], url.as_str());
+    has(
+        error,
+        &[
+            "operation",
+            "cause",
+            "hint",
+            "retry",
+            "retry_after_ms",
+            "target",
+        ],
+    );
+    let result = run.result();
+    assert_eq!(
+        (&result["failed"], &result["files"]),
+        (&1.into(), &0.into())
+    );
+}

@@ -1,0 +1,164 @@
+//! What a server listens on, and what it refuses.
+
+use std::net::TcpListener;
+
+use crate::support::{Place, Running, Server, assert_content, content, names, program, xdfs};
+
+#[test]
+fn it_listens_on_several_addresses() {
+    let place = Place::new();
+    let flags = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let server = Server::start_with(&place.root(), &flags);
+    assert_eq!(server.addresses.len(), 2);
+    assert_ne!(server.addresses[0], server.addresses[1]);
+    let source = place.make_here("a", b"abc");
+    for (i, address) in server.addresses.iter().enumerate() {
+        assert!(!address.ends_with(":0"));
+        xdfs(["cp", &source, &format!("xdfs://{address}/f{i}")]).ok();
+        assert_content(place.remote(&format!("f{i}")), b"abc");
+    }
+}
+
+#[test]
+fn it_serves_ipv6() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    let place = Place::new();
+    let server = Server::start_with(&place.root(), &["--listen", "[::1]:0"]);
+    assert!(server.addresses[0].starts_with("[::1]:"));
+    let expected = content(21, 300_000);
+    xdfs([
+        "cp",
+        "-n",
+        "2",
+        &place.make_here("a", &expected),
+        &server.url("/a"),
+    ])
+    .ok();
+    assert_content(place.remote("a"), &expected);
+}
+
+#[cfg(unix)]
+#[test]
+fn it_serves_a_unix_socket() {
+    let place = Place::new();
+    let socket = place.path().join("s");
+    let listen = format!("unix:{}", socket.display());
+    let server = Server::start_with(&place.root(), &["--listen", &listen]);
+    assert_eq!(server.addresses, [listen]);
+    let authority = socket
+        .to_str()
+        .unwrap()
+        .replace('%', "%25")
+        .replace('/', "%2F");
+    let expected = content(22, 300_000);
+    let url = format!("xdfs+unix://{authority}/a");
+    xdfs(["cp", "-n", "2", &place.make_here("a", &expected), &url]).ok();
+    assert_content(place.remote("a"), &expected);
+    xdfs(["cp", &url, &place.here("b")]).ok();
+    assert_content(place.here("b"), &expected);
+}
+
+#[test]
+fn a_read_only_server_takes_nothing() {
+    let place = Place::new();
+    std::fs::write(place.remote("there"), b"abc").unwrap();
+    let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--read-only"]);
+    let source = place.make_here("a", b"a");
+    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: remote"]);
+    xdfs(["cp", "-f", &source, &server.url("/there")]).fails(5, &["error: remote"]);
+    assert_eq!(names(place.root()), ["there"]);
+    xdfs(["cp", &server.url("/there"), &place.here("down")]).ok();
+    assert_content(place.here("down"), b"abc");
+}
+
+#[test]
+fn other_machines_are_shut_out_unless_asked_for() {
+    let place = Place::new();
+    let root = place.root();
+    let root = root.to_str().unwrap();
+    let args = ["serve", "--root", root, "--listen", "0.0.0.0:0"];
+    let run = xdfs(args);
+    assert!(run.code.is_some_and(|code| code != 0), "{run:?}");
+    assert!(run.stderr.contains("insecure"), "{}", run.stderr);
+    assert!(
+        run.stdout.is_empty(),
+        "it must not listen before it refuses"
+    );
+    let server = Server::start_with(&place.root(), &["--listen", "0.0.0.0:0", "--insecure"]);
+    assert!(server.addresses[0].starts_with("0.0.0.0:"));
+}
+
+#[test]
+fn settings_come_from_a_file_and_flags_go_first() {
+    let place = Place::new();
+    let file = place.make_here(
+        "xdfs.toml",
+        b"listen = [\"127.0.0.1:0\"]\nroot = \"../root\"\nread_only = true\n",
+    );
+    std::fs::write(place.remote("x"), b"abc").unwrap();
+    let source = place.make_here("a", b"a");
+    let flags = ["--config", &file];
+    let server = Server::start_with(&place.root(), &flags);
+    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: remote"]);
+    let server = Server::start_with(&place.root(), &["--config", &file, "--read-only=false"]);
+    xdfs(["cp", &source, &server.url("/a")]).ok();
+}
+
+#[test]
+fn a_root_or_an_address_that_cannot_be_is_named() {
+    let place = Place::new();
+    let none = place.here("none");
+    xdfs(["serve", "--listen", "127.0.0.1:0", "--root", &none]).fails(4, &["none"]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let root = place.root();
+    let run = xdfs([
+        "serve",
+        "--listen",
+        &address,
+        "--root",
+        root.to_str().unwrap(),
+    ]);
+    assert!(run.code.is_some_and(|code| code != 0), "{run:?}");
+    assert!(run.stderr.contains(&address), "{}", run.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_an_idle_server_well() {
+    for signal in ["TERM", "INT"] {
+        let place = Place::new();
+        let mut server = Server::start(&place.root());
+        server.running.signal(signal);
+        server.running.wait().ok();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_signal_ends_running_sessions_at_once() {
+    let place = Place::new();
+    let flags = ["--listen", "127.0.0.1:0", "--grace", "3600"];
+    let mut server = Server::start_with(&place.root(), &flags);
+    let source = place.make_here("file", &content(23, 64 << 20));
+    let args = [
+        "cp",
+        "--json",
+        "--limit-rate",
+        "2M",
+        &source,
+        &server.url("/file"),
+    ];
+    let mut client = Running::start(program().args(args));
+    client.wait_for_bytes(1);
+    server.running.signal("TERM");
+    // Two signals of one kind that come together are one: wait until the first was seen.
+    server.running.wait_for_message("another signal");
+    server.running.signal("TERM");
+    server.running.wait();
+    client.kill();
+    assert!(!names(place.root()).contains(&"file".to_owned()));
+}

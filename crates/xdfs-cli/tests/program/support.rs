@@ -1,0 +1,378 @@
+//! Starts the program and waits for it, with a bound on every wait.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest time that anything here may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The program, with nothing of the environment that changes what it prints.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+    command.env_remove("NO_COLOR").env("TERM", "dumb");
+    command
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// Fails unless the program succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "stderr: {}", self.stderr);
+        self
+    }
+
+    /// Fails unless the program ended so and said `words` on standard error.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "stderr: {}", self.stderr);
+        for word in words {
+            assert!(
+                self.stderr.contains(word),
+                "'{word}' is not in: {}",
+                self.stderr
+            );
+        }
+        self
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The JSON objects.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        self.text()
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line))
+            .collect()
+    }
+
+    /// The last JSON object, which has to be the result.
+    #[track_caller]
+    pub(crate) fn result(&self) -> Value {
+        let last = self.json().pop().expect("there is no output");
+        assert_eq!(last["type"], "result", "{last}");
+        last
+    }
+}
+
+/// A program that runs, and is killed when the value goes away.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<File>,
+    stderr: File,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let stdout = tempfile::tempfile().unwrap();
+        command.stdout(stdout.try_clone().unwrap());
+        let mut running = Self::start_piped(command);
+        running.stdout = Some(stdout);
+        running
+    }
+
+    fn start_piped(command: &mut Command) -> Self {
+        let stderr = tempfile::tempfile().unwrap();
+        let child = command.stderr(stderr.try_clone().unwrap()).spawn().unwrap();
+        Self {
+            child,
+            stdout: None,
+            stderr,
+        }
+    }
+
+    /// Waits for the end; a program that goes on for too long is a failure.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> Run {
+        let deadline = Instant::now() + DEADLINE;
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code();
+            }
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                panic!("it did not end; stderr: {}", content_of(&mut self.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut stdout = Vec::new();
+        if let Some(file) = &mut self.stdout {
+            file.rewind().unwrap();
+            file.read_to_end(&mut stdout).unwrap();
+        }
+        Run {
+            code,
+            stdout,
+            stderr: content_of(&mut self.stderr),
+        }
+    }
+
+    /// Ends it as the kernel would: SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends a signal by its name.
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Waits until standard error has these words.
+    #[cfg(unix)]
+    #[track_caller]
+    pub(crate) fn wait_for_message(&self, words: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        while !read_all_at(&self.stderr).contains(words) {
+            assert!(Instant::now() < deadline, "'{words}' was never said");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the JSON lines on standard output tell that so many bytes have arrived.
+    #[track_caller]
+    pub(crate) fn wait_for_bytes(&mut self, bytes: u64) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let file = self.stdout.as_ref().expect("standard output is piped");
+            // The offset belongs to the program as well: read at a place of our own.
+            let text = read_all_at(file);
+            let seen = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let most = seen.filter_map(|v| v["bytes"].as_u64()).max().unwrap_or(0);
+            if most >= bytes {
+                return;
+            }
+            assert!(
+                self.child.try_wait().unwrap().is_none(),
+                "it ended too early: {text}"
+            );
+            assert!(Instant::now() < deadline, "it did not come so far: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Reads a file without moving the offset that another process writes at.
+#[cfg(unix)]
+fn read_all_at(file: &File) -> String {
+    use std::os::unix::fs::FileExt as _;
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(n);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(windows)]
+fn read_all_at(file: &File) -> String {
+    use std::os::windows::fs::FileExt as _;
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    let end = file.metadata().unwrap().len();
+    let n = file.seek_read(&mut bytes, 0).unwrap();
+    (&mut &*file).seek(std::io::SeekFrom::Start(end)).unwrap();
+    bytes.truncate(n);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn content_of(file: &mut File) -> String {
+    let mut text = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut text).unwrap();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Runs the program to its end.
+#[track_caller]
+pub(crate) fn xdfs<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    Running::start(program().args(args).stdin(Stdio::null())).wait()
+}
+
+/// The same with bytes on standard input.
+#[track_caller]
+pub(crate) fn xdfs_with_input<S: AsRef<OsStr>>(
+    args: impl IntoIterator<Item = S>,
+    input: &[u8],
+) -> Run {
+    let mut running = Running::start(program().args(args).stdin(Stdio::piped()));
+    let mut stdin = running.child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The program may end before it has read everything, and tests look at why.
+            let _ = stdin.write_all(input);
+        });
+        running.wait()
+    })
+}
+
+/// A server with a directory of its own.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) running: Running,
+    pub(crate) addresses: Vec<String>,
+}
+
+impl Server {
+    /// Serves `root` on a free port of 127.0.0.1.
+    #[track_caller]
+    pub(crate) fn start(root: &Path) -> Self {
+        Self::start_with(root, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// Serves `root` with further flags.
+    #[track_caller]
+    pub(crate) fn start_with(root: &Path, flags: &[&str]) -> Self {
+        let mut command = program();
+        command.arg("serve").arg("--root").arg(root).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut running = Running::start_piped(&mut command);
+        let stdout = running.child.stdout.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut addresses = Vec::new();
+        loop {
+            let line = match lines.recv_timeout(DEADLINE) {
+                Ok(line) => line,
+                Err(_) => panic!("the server did not start: {}", running.wait().stderr),
+            };
+            match line.strip_prefix("listening on ") {
+                Some(address) => addresses.push(address.to_owned()),
+                None if line.starts_with("serving ") => break,
+                None => panic!("an unexpected line: {line}"),
+            }
+        }
+        Self { running, addresses }
+    }
+
+    /// The URL of a path on its first address.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("xdfs://{}{path}", self.addresses[0])
+    }
+}
+
+/// A temporary directory with `root` for a server and `here` for the client.
+#[derive(Debug)]
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("root")).unwrap();
+        std::fs::create_dir(dir.path().join("here")).unwrap();
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// A file on the server's side.
+    pub(crate) fn remote(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// A file on the client's side, as text for the command line.
+    pub(crate) fn here(&self, name: &str) -> String {
+        self.dir
+            .path()
+            .join("here")
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// Makes a file on the client's side.
+    pub(crate) fn make_here(&self, name: &str, content: &[u8]) -> String {
+        let path = self.here(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// Bytes that look random, the same ones for the same seed.
+pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Fails with a short text, not with megabytes, unless the file has this content.
+#[track_caller]
+pub(crate) fn assert_content(path: impl AsRef<Path>, expected: &[u8]) {
+    let path = path.as_ref();
+    let found = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(
+        found.len(),
+        expected.len(),
+        "the length of {}",
+        path.display()
+    );
+    let different = found.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(
+        different,
+        None,
+        "{} differs from that byte on",
+        path.display()
+    );
+}
+
+/// The names in a directory, hidden ones too.
+pub(crate) fn names(dir: impl AsRef<Path>) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,472 @@
+//! The thread that listens: it opens channels until they belong to a session, and gives each new
+//! session a pipeline thread.
+//!
+//! A peer that has not registered or joined a session costs a few hundred bytes and a bounded
+//! time here, however slow or hostile it is. The table of sessions is the one thing that is shared;
+//! it is touched once a channel, never for a block.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::handshake::{self, AcceptorStep};
+use xdfs_proto::{Code, Fault, Limits, Retry, SessionId, SessionSecret};
+use xdfs_store::Store;
+use xdfs_sys::poll::{Event, Notifier, Poller, Token};
+use xdfs_xio::{Listener, Stream};
+
+use crate::command::{Command, Commands, WAKE};
+use crate::kernel::Readiness;
+use crate::pipeline::{BLOCK_BYTES, Pipeline};
+
+/// Channels that may be on their way into a session at once.
+const PENDING_MAX: usize = 4096;
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Time after the grace period in which sessions make durable what they have.
+const LAST_SYNC: Duration = Duration::from_secs(30);
+
+/// What an acceptor serves, and within which bounds.
+#[derive(Debug)]
+pub struct AcceptorConfig {
+    /// Where channels come from.
+    pub listeners: Vec<Box<dyn Listener>>,
+    /// Where paths are resolved.
+    pub store: Arc<dyn Store>,
+    /// Most sessions at once.
+    pub sessions_max: usize,
+    /// What a peer may cost.
+    pub limits: Limits,
+}
+
+#[derive(Debug)]
+struct Session {
+    secret: SessionSecret,
+    commands: Commands,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sessions(Arc<Mutex<HashMap<SessionId, Session>>>);
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
+        // A panic elsewhere leaves the table whole: each change is one insert or remove.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a session off the table when its thread ends, also by a panic.
+struct Registration {
+    sessions: Sessions,
+    id: SessionId,
+    notifier: Notifier,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.sessions.lock().remove(&self.id);
+        self.notifier.notify(Event { token: WAKE, readable: false, writable: false });
+    }
+}
+
+/// A channel that isn't in a session yet.
+struct Pending {
+    stream: Box<dyn Stream>,
+    machine: handshake::Acceptor,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    since: Instant,
+    answered: Option<Instant>,
+}
+
+/// Ends an acceptor from another thread.
+#[derive(Clone)]
+pub struct AcceptorControl {
+    sender: mpsc::Sender<Duration>,
+    notifier: Notifier,
+}
+
+/// The listening thread's state. See the module documentation.
+pub struct Acceptor {
+    config: AcceptorConfig,
+    poller: Poller,
+    orders: mpsc::Receiver<Duration>,
+    sessions: Sessions,
+    pending: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    accept_later: bool,
+}
+
+impl Acceptor {
+    /// Watches the listeners.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(mut config: AcceptorConfig) -> Result<(Self, AcceptorControl), Fault> {
+        let fault = |e: std::io::Error| Fault::from_io("watch the listeners", "", &e);
+        let mut poller = Poller::new().map_err(fault)?;
+        for (i, listener) in config.listeners.iter_mut().enumerate() {
+            listener.register(&mut poller, Token(i)).map_err(fault)?;
+        }
+        let (sender, orders) = mpsc::channel();
+        let control = AcceptorControl { sender, notifier: poller.notifier() };
+        let acceptor = Self {
+            config,
+            poller,
+            orders,
+            sessions: Sessions::default(),
+            pending: Vec::new(),
+            free: Vec::new(),
+            accept_later: true,
+        };
+        Ok((acceptor, control))
+    }
+
+    /// Serves until told to drain, and then until the last session has ended.
+    ///
+    /// # Errors
+    /// Waiting for the listeners failed.
+    pub fn run(mut self) -> Result<(), Fault> {
+        let mut events = Vec::new();
+        let mut give_up: Option<Instant> = None;
+        loop {
+            while let Ok(grace) = self.orders.try_recv() {
+                self.config.listeners.clear();
+                self.pending.clear();
+                give_up = Some(Instant::now() + grace + LAST_SYNC);
+                for session in self.sessions.lock().values() {
+                    // A session that has ended needs no order.
+                    let _ = session.commands.send(Command::Drain(grace));
+                }
+            }
+            if let Some(until) = give_up
+                && (self.sessions.lock().is_empty() || until <= Instant::now())
+            {
+                return Ok(());
+            }
+            if self.accept_later && give_up.is_none() {
+                self.accept_later = false;
+                (0..self.config.listeners.len()).for_each(|i| self.accept(i));
+            }
+            self.drop_late();
+            let idle = self.pending.iter().all(Option::is_none);
+            let timeout =
+                (!idle || self.accept_later || give_up.is_some()).then_some(TICK);
+            self.poller
+                .wait(&mut events, timeout)
+                .map_err(|e| Fault::from_io("wait for channels", "", &e))?;
+            for event in events.drain(..) {
+                let listeners = self.config.listeners.len();
+                if event.token == WAKE {
+                    continue;
+                } else if event.token.0 < listeners {
+                    self.accept(event.token.0);
+                } else if give_up.is_none() {
+                    self.go_on(event.token.0 - listeners);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        loop {
+            if self.pending.len() - self.free.len() >= PENDING_MAX {
+                self.accept_later = true;
+                return;
+            }
+            match self.config.listeners[listener].accept() {
+                Ok(stream) => self.begin(stream),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    // For instance no descriptors left: others may end and free some.
+                    tracing::warn!(%error, "a channel could not be accepted");
+                    self.accept_later = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, mut stream: Box<dyn Stream>) {
+        let slot = self.free.pop().unwrap_or(self.pending.len());
+        if slot == self.pending.len() {
+            self.pending.push(None);
+        }
+        let token = Token(self.config.listeners.len() + slot);
+        if let Err(error) = stream.register(&mut self.poller, token) {
+            tracing::warn!(%error, "a channel could not be watched");
+            self.free.push(slot);
+            return;
+        }
+        self.pending[slot] = Some(Pending {
+            stream,
+            machine: handshake::Acceptor::new(),
+            input: Vec::new(),
+            output: Vec::new(),
+            since: Instant::now(),
+            answered: None,
+        });
+        self.go_on(slot);
+    }
+
+    fn take(&mut self, slot: usize) -> Option<Pending> {
+        let mut pending = self.pending.get_mut(slot).and_then(Option::take)?;
+        self.free.push(slot);
+        // The stream is dropped or watched by its session next.
+        let _ = pending.stream.deregister(&mut self.poller);
+        Some(pending)
+    }
+
+    /// Goes on with the opening exchange of a channel as far as its bytes go.
+    fn go_on(&mut self, slot: usize) {
+        loop {
+            let Some(Some(pending)) = self.pending.get_mut(slot) else { return };
+            let before = pending.output.len();
+            let step = pending.machine.receive(
+                &pending.input,
+                &[],
+                &self.config.limits,
+                &mut pending.output,
+            );
+            if pending.output.len() > before {
+                pending.answered.get_or_insert_with(Instant::now);
+            }
+            pending.flush();
+            match step {
+                Ok((AcceptorStep::Wait, used)) => {
+                    pending.input.drain(..used);
+                    if used > 0 {
+                        continue;
+                    }
+                }
+                Ok((AcceptorStep::Session(request), used)) => {
+                    pending.input.drain(..used);
+                    if let Some(pending) = self.take(slot) {
+                        self.register(pending, request);
+                    }
+                    return;
+                }
+                Ok((AcceptorStep::Join(request), used)) => {
+                    pending.input.drain(..used);
+                    if let Some(pending) = self.take(slot) {
+                        self.join(pending, &request);
+                    }
+                    return;
+                }
+                Err(fault) => {
+                    tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+                    if let Some(pending) = self.take(slot) {
+                        pending.close();
+                    }
+                    return;
+                }
+            }
+            let mut chunk = [0; 512];
+            match pending.stream.read_vectored(&mut [IoSliceMut::new(&mut chunk)]) {
+                Ok(0) => break,
+                Ok(n) => pending.input.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        drop(self.take(slot));
+    }
+
+    /// Closes channels that did not open in time.
+    fn drop_late(&mut self) {
+        let limit = self.config.limits.opening_timeout;
+        let late: Vec<usize> = self
+            .pending
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.as_ref().is_some_and(|p| p.since.elapsed() >= limit))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in late {
+            let Some(mut pending) = self.take(slot) else { continue };
+            let fault = Fault::new(
+                Code::DeadlineExceeded,
+                "open the channel",
+                format!("it was not open after {} s", limit.as_secs_f32()),
+            );
+            tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+            if pending.answered.is_some() {
+                pending.refuse(fault);
+            } else {
+                pending.answer_refusal(fault);
+            }
+            pending.close();
+        }
+    }
+
+    /// Starts the pipeline of a new session.
+    fn register(&mut self, mut pending: Pending, request: SessionRequest) {
+        let limits = &self.config.limits;
+        let round_trip = pending.answered.map_or(Duration::ZERO, |t| t.elapsed());
+        let mut secret = [0; 16];
+        let refusal = {
+            let sessions = self.sessions.lock();
+            if sessions.len() >= self.config.sessions_max {
+                let cause = format!("the server has {} sessions already", sessions.len());
+                Some(
+                    Fault::new(Code::LimitExceeded, "open a session", cause)
+                        .retry(Retry::AfterMs(1000)),
+                )
+            } else if sessions.contains_key(&request.id) {
+                let cause = "the session exists already";
+                Some(Fault::new(Code::ProtocolViolation, "open a session", cause))
+            } else {
+                getrandom::fill(&mut secret)
+                    .err()
+                    .map(|e| Fault::new(Code::Internal, "draw a secret", e.to_string()))
+            }
+        };
+        if let Some(fault) = refusal {
+            pending.refuse(fault);
+            pending.close();
+            return;
+        }
+        let size = if request.block_size == 0 { BLOCK_BYTES } else { request.block_size };
+        let size = size.clamp(1024, limits.block_bytes_max);
+        let accepted = SessionAccept {
+            secret: SessionSecret(secret),
+            channels: request.channels.min(limits.channels_max),
+            // The largest power of two that isn't more.
+            block_size: 1 << size.ilog2(),
+            window: request.window,
+        };
+        let kernel = match Readiness::new() {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                pending.refuse(Fault::from_io("open a session", "", &error));
+                pending.close();
+                return;
+            }
+        };
+        let peer = pending.stream.peer();
+        let (mut pipeline, commands) = Pipeline::accept(
+            kernel,
+            Arc::clone(&self.config.store),
+            limits.clone(),
+            &request,
+            &accepted,
+            pending.stream,
+            &pending.output,
+            pending.input,
+        );
+        pipeline.learn_round_trip(round_trip);
+        let id = request.id;
+        self.sessions.lock().insert(id, Session { secret: accepted.secret, commands });
+        let registration = Registration {
+            sessions: self.sessions.clone(),
+            id,
+            notifier: self.poller.notifier(),
+        };
+        let spawned = thread::Builder::new().name("xdfs-session".into()).spawn(move || {
+            let registration = registration;
+            tracing::info!(session = %id, %peer, channels = accepted.channels, "a session begins");
+            match pipeline.run() {
+                Ok(()) => tracing::info!(session = %id, %peer, "a session ends"),
+                Err(fault) => tracing::warn!(session = %id, %peer, %fault, "a session ends"),
+            }
+            drop(registration);
+        });
+        if let Err(error) = spawned {
+            // The registration went with the closure, and the channel with the pipeline.
+            tracing::error!(%error, "the thread of a session could not be started");
+        }
+    }
+
+    /// Hands a channel to the session that it wants to join.
+    fn join(&mut self, mut pending: Pending, request: &JoinRequest) {
+        let commands = self
+            .sessions
+            .lock()
+            .get(&request.id)
+            .filter(|s| s.secret.matches(&request.secret))
+            .map(|s| s.commands.clone());
+        let unknown = Fault::new(Code::SessionUnknown, "join the session", "no such session")
+            .hint("it may have ended, or the secret is wrong");
+        let Some(commands) = commands else {
+            pending.refuse(unknown);
+            pending.close();
+            return;
+        };
+        let command = Command::Join {
+            stream: pending.stream,
+            channel: request.channel,
+            input: pending.input,
+            output: pending.output,
+        };
+        if let Err(Command::Join { stream, output, .. }) = commands.send(command) {
+            // The session ended between the look and the order.
+            let mut pending = Pending {
+                stream,
+                machine: pending.machine,
+                input: Vec::new(),
+                output,
+                since: pending.since,
+                answered: pending.answered,
+            };
+            pending.refuse(unknown);
+            pending.close();
+        }
+    }
+}
+
+impl Pending {
+    /// Writes what waits, as far as the stream takes it.
+    fn flush(&mut self) {
+        while !self.output.is_empty() {
+            match self.stream.write_vectored(&[IoSlice::new(&self.output)]) {
+                Ok(n) => {
+                    self.output.drain(..n);
+                }
+                // The rest goes along with what follows; a peer that is gone is seen on reading.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn refuse(&mut self, fault: Fault) {
+        Frame::Exception { scope: Scope::Channel, fault }.encode(&mut self.output);
+    }
+
+    fn answer_refusal(&mut self, fault: Fault) {
+        xdfs_proto::opening::Answer::Refused(fault).encode(&mut self.output);
+    }
+
+    fn close(mut self) {
+        self.flush();
+        // The peer reads the reason before the end; its socket does the rest.
+        let _ = self.stream.close();
+    }
+}
+
+impl AcceptorControl {
+    /// Takes no further channel, and ends when the sessions have ended; those that run get
+    /// `grace`, after which they end in a resumable state.
+    pub fn drain(&self, grace: Duration) {
+        // An acceptor that has ended needs no order.
+        let _ = self.sender.send(grace);
+        self.notifier.notify(Event { token: WAKE, readable: false, writable: false });
+    }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acceptor").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AcceptorControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcceptorControl").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,281 @@
+//! One channel of a session: its stream, what is being read and what waits to be written.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use xdfs_proto::ChannelIndex;
+use xdfs_proto::digest::BlockHasher;
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame};
+use xdfs_proto::handshake::Initiator;
+use xdfs_xio::Stream;
+
+use crate::pool::Buffer;
+
+/// Bytes read at once where no payload is expected. Small, so that little payload is read into the
+/// wrong place and a thousand idle channels cost little.
+const INPUT_BYTES: usize = 512;
+/// Bytes read beyond a payload: the header of the block that most likely follows.
+const LOOKAHEAD_BYTES: usize = BLOCK_HEADER_BYTES;
+
+/// How far a channel is.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// The transport is connecting.
+    Connecting(Initiator),
+    /// The opening exchange runs.
+    Opening(Initiator),
+    /// It carries frames.
+    Open,
+}
+
+/// A block whose payload is arriving.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) header: BlockHeader,
+    /// `None` if the payload is dropped.
+    pub(crate) hasher: Option<BlockHasher>,
+    /// Payload bytes not yet read from the stream.
+    pub(crate) remaining: usize,
+    /// Payload bytes given to the storage, or dropped.
+    pub(crate) done: usize,
+    /// The piece that is being filled.
+    pub(crate) piece: Option<(Buffer, usize)>,
+}
+
+/// Payload to be sent.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// In a buffer of the pool.
+    Pooled(Buffer),
+    /// In a buffer of its own (from a feeder).
+    Owned(Vec<u8>),
+    /// One block of a uniform source, shared by all channels.
+    Shared(Arc<[u8]>),
+}
+
+impl Payload {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pooled(b) => b,
+            Self::Owned(b) => b,
+            Self::Shared(b) => b,
+        }
+    }
+}
+
+/// A block that is being sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    header: [u8; BLOCK_HEADER_BYTES],
+    payload: Payload,
+    len: usize,
+    /// Bytes of header and payload that were written.
+    written: usize,
+}
+
+/// What a write attempt came to.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// Everything that waited is written; the buffer of a finished block, if there was one.
+    All(Option<Payload>),
+    /// A block is finished and control frames wait.
+    Block(Option<Payload>),
+    /// The stream takes no more for now.
+    Blocked,
+}
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) index: ChannelIndex,
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) phase: Phase,
+    pub(crate) peer: String,
+    /// Blocks carry check values, because the stack doesn't protect them.
+    pub(crate) check: bool,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) read_queued: bool,
+    pub(crate) write_queued: bool,
+    pub(crate) idle_queued: bool,
+    /// Waits for a buffer of the pool before it can read on.
+    pub(crate) starved: bool,
+    /// Takes no further block; closes when it owes nothing.
+    pub(crate) leaving: bool,
+    /// When it was opened, and since when the frame that is incomplete has been coming.
+    pub(crate) opened_at: Duration,
+    pub(crate) frame_since: Option<Duration>,
+    pub(crate) input: Vec<u8>,
+    pub(crate) incoming: Option<Incoming>,
+    pub(crate) outgoing: Option<Outgoing>,
+    control: Vec<u8>,
+    control_written: usize,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        index: ChannelIndex,
+        stream: Box<dyn Stream>,
+        phase: Phase,
+        now: Duration,
+    ) -> Self {
+        Self {
+            index,
+            peer: stream.peer(),
+            check: !stream.capabilities().integrity,
+            stream,
+            phase,
+            readable: false,
+            writable: false,
+            read_queued: false,
+            write_queued: false,
+            idle_queued: false,
+            starved: false,
+            leaving: false,
+            opened_at: now,
+            frame_since: None,
+            input: Vec::new(),
+            incoming: None,
+            outgoing: None,
+            control: Vec::new(),
+            control_written: 0,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Appends a frame to what waits to be written.
+    pub(crate) fn push(&mut self, frame: &Frame) {
+        frame.encode(&mut self.control);
+    }
+
+    /// Appends raw bytes of the opening exchange.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        self.control.extend_from_slice(bytes);
+    }
+
+    /// Bytes of control frames that wait.
+    pub(crate) fn control_pending(&self) -> usize {
+        self.control.len() - self.control_written
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        self.outgoing.is_some() || self.control_pending() > 0
+    }
+
+    /// Gives up the block on its way, when the channel closes.
+    pub(crate) fn take_outgoing(&mut self) -> Option<Payload> {
+        self.outgoing.take().map(|o| o.payload)
+    }
+
+    /// Starts to send a block. There must be none on its way.
+    pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
+        debug_assert!(self.outgoing.is_none(), "one block at a time");
+        self.outgoing = Some(Outgoing {
+            header: header.encode(),
+            payload,
+            len: header.length as usize,
+            written: 0,
+        });
+    }
+
+    /// Writes what waits: a block that was begun first, then control frames, then a fresh block,
+    /// all in one call of the stream where it can be.
+    pub(crate) fn write(&mut self) -> io::Result<Written> {
+        loop {
+            let control = &self.control[self.control_written..];
+            let begun = self.outgoing.as_ref().is_some_and(|o| o.written > 0);
+            let (header, payload) = self.outgoing.as_ref().map_or((&[][..], &[][..]), |o| {
+                let payload = &o.payload.bytes()[..o.len];
+                match o.written.checked_sub(BLOCK_HEADER_BYTES) {
+                    Some(n) => (&[][..], &payload[n..]),
+                    None => (&o.header[o.written..], payload),
+                }
+            });
+            let block_len = header.len() + payload.len();
+            if control.is_empty() && block_len == 0 {
+                return Ok(Written::All(None));
+            }
+            let slices = if begun {
+                [IoSlice::new(header), IoSlice::new(payload), IoSlice::new(control)]
+            } else {
+                [IoSlice::new(control), IoSlice::new(header), IoSlice::new(payload)]
+            };
+            let n = match self.stream.write_vectored(&slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Written::Blocked),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            let control_len = control.len();
+            let (to_block, to_control) = if begun {
+                (n.min(block_len), n.saturating_sub(block_len))
+            } else {
+                (n.saturating_sub(control_len), n.min(control_len))
+            };
+            self.control_written += to_control;
+            if self.control_written == self.control.len() {
+                self.control.clear();
+                self.control_written = 0;
+                if self.control.capacity() > 4 * INPUT_BYTES {
+                    self.control.shrink_to(INPUT_BYTES);
+                }
+            }
+            if let Some(outgoing) = &mut self.outgoing {
+                outgoing.written += to_block;
+                if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len {
+                    let payload = self.outgoing.take().map(|o| o.payload);
+                    return Ok(if self.control_pending() > 0 {
+                        Written::Block(payload)
+                    } else {
+                        Written::All(payload)
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads bytes that aren't known to be payload. `Ok(0)` is the end of the peer.
+    pub(crate) fn read_input(&mut self, need: usize) -> io::Result<usize> {
+        let have = self.input.len();
+        self.input.resize(have + INPUT_BYTES.max(need.saturating_sub(have)), 0);
+        let result = self.stream.read_vectored(&mut [IoSliceMut::new(&mut self.input[have..])]);
+        self.input.truncate(have + *result.as_ref().unwrap_or(&0));
+        result
+    }
+
+    /// Reads payload into the current piece, and the header that follows it into the input.
+    /// Returns the bytes of payload, and whether all that was asked for came.
+    pub(crate) fn read_payload(&mut self) -> io::Result<Option<(usize, bool)>> {
+        let Some(Incoming { remaining, piece: Some((buffer, filled)), .. }) = &mut self.incoming
+        else {
+            return Ok(None);
+        };
+        let mut lookahead = [0; LOOKAHEAD_BYTES];
+        let want = (*remaining).min(buffer.len() - *filled);
+        let ahead = if want == *remaining { LOOKAHEAD_BYTES } else { 0 };
+        let n = self.stream.read_vectored(&mut [
+            IoSliceMut::new(&mut buffer[*filled..*filled + want]),
+            IoSliceMut::new(&mut lookahead[..ahead]),
+        ])?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let payload = n.min(want);
+        *filled += payload;
+        *remaining -= payload;
+        self.input.extend_from_slice(&lookahead[..n - payload]);
+        Ok(Some((payload, payload == want)))
+    }
+
+    /// Takes `n` used bytes off the front of the input.
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.input.drain(..n);
+        if self.input.is_empty() && self.input.capacity() > 8 * INPUT_BYTES {
+            self.input = Vec::new();
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The thread of one session: MTEDP's pipeline.
+//!
+//! It owns its channels, its sources, its buffers and the two machines, and shares nothing that
+//! needs a lock. One turn of [`Pipeline::run`] is: orders, completions of the storage side, what
+//! the machines want, channels that can be read, channels that can be written, timers, wait.
+//!
+//! - `open`: channels on their way into the session.
+//! - `receive`: frames and payload that come in.
+//! - `send`: blocks that go out.
+//! - `control`: orders, machine outputs, transfers, faults.
+
+mod control;
+mod open;
+mod receive;
+mod send;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use xdfs_proto::frame::{Frame, SessionAccept, SessionRequest, Start};
+use xdfs_proto::receiver::Receiver;
+use xdfs_proto::sender::Sender;
+use xdfs_proto::{ChannelIndex, Fault, FileId, Limits};
+use xdfs_store::Store;
+use xdfs_sys::poll::Event;
+use xdfs_xio::{Endpoint, Stream};
+
+use crate::channel::{Channel, Phase};
+use crate::command::{Command, Commands, WAKE};
+use crate::kernel::Kernel;
+use crate::pool::BufferPool;
+use crate::rate::Bucket;
+use crate::storage::Storage;
+
+use control::Transfer;
+use open::Dialer;
+use send::OpenSource;
+
+/// Default payload of a block in bytes: with its copy it fits the second level cache.
+pub(crate) const BLOCK_BYTES: u32 = 256 << 10;
+/// Size of a buffer that receives payload, in bytes.
+const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of buffers a session may use in each direction.
+const POOL_BYTES: usize = 16 << 20;
+/// Bytes a channel may read before the others get their turn.
+const TURN_BYTES: usize = 1 << 20;
+/// Round-trip time under which a path is short: its bandwidth-delay product is small.
+const SHORT_PATH: Duration = Duration::from_millis(2);
+/// How long acknowledgements may wait for company.
+const ACK_DELAY: Duration = Duration::from_millis(1);
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How an initiator opens its session.
+#[derive(Clone, Debug)]
+pub struct Dial {
+    /// Where the acceptor listens: one after the other is tried until one answers.
+    pub endpoints: Vec<Endpoint>,
+    /// Number of channels; `None` picks it for each file.
+    pub channels: Option<u32>,
+    /// Payload of a block in bytes, a power of two; `None` for the default.
+    pub block_size: Option<u32>,
+    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
+    pub window: Option<u32>,
+    /// Wait for all channels before the first block.
+    pub start: Start,
+    /// Name of the user; may be empty.
+    pub user: String,
+}
+
+/// Who opened the session.
+#[derive(Debug)]
+enum Role {
+    Initiator(Dialer),
+    Acceptor { store: Arc<dyn Store> },
+}
+
+/// The session's thread. See the module documentation.
+#[derive(Debug)]
+pub struct Pipeline<K> {
+    kernel: K,
+    role: Role,
+    limits: Limits,
+    started: Instant,
+    now: Duration,
+    commands: mpsc::Receiver<Command>,
+    channels: Vec<Option<Channel>>,
+    free_slots: Vec<usize>,
+    /// Slots of the open channels.
+    slots: BTreeMap<ChannelIndex, usize>,
+    used_indexes: BTreeSet<ChannelIndex>,
+    read_queue: VecDeque<usize>,
+    write_queue: VecDeque<usize>,
+    idle_queue: VecDeque<usize>,
+    starved: Vec<usize>,
+    /// Frames for whichever channel is open first.
+    homeless: VecDeque<Frame>,
+    sender: Sender,
+    receiver: Receiver,
+    sources: BTreeMap<FileId, OpenSource>,
+    transfers: BTreeMap<FileId, Transfer>,
+    storage: Storage,
+    send_pool: BufferPool,
+    receive_pool: BufferPool,
+    bucket: Option<Bucket>,
+    uniform: Option<send::UniformBlock>,
+    channels_max: u32,
+    block_size: u32,
+    window: u32,
+    strict: bool,
+    strict_met: bool,
+    live: u32,
+    live_max: u32,
+    last_heard: Duration,
+    last_said: Duration,
+    acks_since: Option<Duration>,
+    next_tick: Duration,
+    /// No further file is taken; ends when idle or at the time.
+    draining: Option<Option<Duration>>,
+    ended: Option<Result<(), Fault>>,
+    round_trip: Duration,
+}
+
+impl<K: Kernel> Pipeline<K> {
+    /// A pipeline that registers a session with an acceptor.
+    ///
+    /// # Errors
+    /// A setting has no meaning.
+    pub fn initiate(kernel: K, dial: Dial, limits: Limits) -> Result<(Self, Commands), Fault> {
+        let request = open::session_request(&dial, &limits)?;
+        let (block_size, channels) = (request.block_size, request.channels);
+        let strict = dial.start == Start::Strict;
+        let window = request.window;
+        let role = Role::Initiator(Dialer::new(dial, request));
+        let (mut pipeline, commands) = Self::new(kernel, role, limits);
+        pipeline.set_parameters(channels, block_size, window, strict);
+        Ok((pipeline, commands))
+    }
+
+    /// A pipeline for a session that a peer registers on `stream`. `input` came after SESSION;
+    /// `output` of the opening exchange still waits to be written.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one channel's opening")]
+    pub fn accept(
+        kernel: K,
+        store: Arc<dyn Store>,
+        limits: Limits,
+        request: &SessionRequest,
+        accepted: &SessionAccept,
+        stream: Box<dyn Stream>,
+        output: &[u8],
+        input: Vec<u8>,
+    ) -> (Self, Commands) {
+        let (mut pipeline, commands) = Self::new(kernel, Role::Acceptor { store }, limits);
+        let strict = request.start == Start::Strict;
+        pipeline.set_parameters(accepted.channels, accepted.block_size, accepted.window, strict);
+        let mut channel = Channel::new(ChannelIndex(0), stream, Phase::Open, pipeline.now);
+        channel.input = input;
+        channel.push_bytes(output);
+        channel.push(&Frame::SessionOk(accepted.clone()));
+        pipeline.admit(channel);
+        (pipeline, commands)
+    }
+
+    fn new(kernel: K, role: Role, limits: Limits) -> (Self, Commands) {
+        let (commands, receiver) = Commands::new(kernel.notifier());
+        let storage = Storage::new(kernel.notifier());
+        let pipeline = Self {
+            kernel,
+            role,
+            started: Instant::now(),
+            now: Duration::ZERO,
+            commands: receiver,
+            channels: Vec::new(),
+            free_slots: Vec::new(),
+            slots: BTreeMap::new(),
+            used_indexes: BTreeSet::new(),
+            read_queue: VecDeque::new(),
+            write_queue: VecDeque::new(),
+            idle_queue: VecDeque::new(),
+            starved: Vec::new(),
+            homeless: VecDeque::new(),
+            sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
+            receiver: Receiver::new(limits.clone()),
+            sources: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            storage,
+            send_pool: BufferPool::new(0, 0),
+            receive_pool: BufferPool::new(PIECE_BYTES, POOL_BYTES / PIECE_BYTES),
+            bucket: None,
+            uniform: None,
+            channels_max: 1,
+            block_size: BLOCK_BYTES,
+            window: 0,
+            strict: false,
+            strict_met: false,
+            live: 0,
+            live_max: 0,
+            last_heard: Duration::ZERO,
+            last_said: Duration::ZERO,
+            acks_since: None,
+            next_tick: TICK,
+            draining: None,
+            ended: None,
+            round_trip: Duration::ZERO,
+            limits,
+        };
+        (pipeline, commands)
+    }
+
+    /// Tells the round-trip time of the path, where the opening exchange showed it.
+    pub fn learn_round_trip(&mut self, round_trip: Duration) {
+        self.set_round_trip(round_trip);
+    }
+
+    fn set_parameters(&mut self, channels: u32, block_size: u32, window: u32, strict: bool) {
+        self.channels_max = channels;
+        self.block_size = block_size;
+        self.window = window;
+        self.strict = strict;
+        let size = block_size as usize;
+        self.send_pool = BufferPool::new(size, (POOL_BYTES / size).max(2));
+    }
+
+    /// Drives the session to its end. What it had durable stays for a later resume.
+    ///
+    /// # Errors
+    /// The fault that ended the session.
+    pub fn run(mut self) -> Result<(), Fault> {
+        let mut events = Vec::with_capacity(1024);
+        self.dial_missing();
+        let result = loop {
+            self.now = self.started.elapsed();
+            self.obey();
+            self.complete();
+            self.drive();
+            self.receive_all();
+            self.drive();
+            self.send_all();
+            self.drive();
+            if self.now >= self.next_tick {
+                self.tick();
+                self.drive();
+            }
+            if let Some(result) = self.ended.take() {
+                break result;
+            }
+            let timeout = self.wait_time();
+            if let Err(error) = self.kernel.wait(&mut events, timeout) {
+                break Err(Fault::from_io("wait for the channels", "", &error));
+            }
+            for event in events.drain(..) {
+                self.note(event);
+            }
+        };
+        self.finish(result)
+    }
+
+    /// How long nothing can be done unless something becomes ready.
+    fn wait_time(&mut self) -> Option<Duration> {
+        let busy = !self.read_queue.is_empty() || !self.write_queue.is_empty();
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let mut until = self.next_tick.saturating_sub(self.now);
+        if let Some(since) = self.acks_since {
+            until = until.min((since + ACK_DELAY).saturating_sub(self.now));
+        }
+        if let Some(bucket) = &self.bucket {
+            let delay = bucket.delay();
+            if delay > Duration::ZERO {
+                until = until.min(delay.max(Duration::from_millis(1)));
+            }
+        }
+        Some(until)
+    }
+
+    /// Notes what became ready.
+    fn note(&mut self, event: Event) {
+        if event.token == WAKE {
+            return;
+        }
+        let slot = event.token.0;
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        if event.readable && !channel.readable {
+            channel.readable = true;
+        }
+        if event.writable {
+            channel.writable = true;
+        }
+        self.queue(slot);
+    }
+
+    /// Puts a channel where it belongs after its state changed.
+    fn queue(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
+        if wants_read && !channel.read_queued && !channel.starved {
+            channel.read_queued = true;
+            self.read_queue.push_back(slot);
+        }
+        if !channel.writable {
+            return;
+        }
+        let connecting = matches!(channel.phase, Phase::Connecting(_));
+        if connecting || channel.has_pending() {
+            if !channel.write_queued {
+                channel.write_queued = true;
+                self.write_queue.push_back(slot);
+            }
+        } else if channel.is_open() && !channel.idle_queued {
+            channel.idle_queued = true;
+            self.idle_queue.push_back(slot);
+        }
+    }
+
+    /// Slots of the channels that are open.
+    fn open_slots(&self) -> impl Iterator<Item = usize> {
+        self.channels
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.as_ref().is_some_and(Channel::is_open))
+            .map(|(slot, _)| slot)
+    }
+}

@@ -1,0 +1,494 @@
+//! Channels on their way into the session, and out of it.
+
+use std::time::Duration;
+
+use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
+use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSecret};
+use xdfs_sys::poll::Token;
+use xdfs_xio::Endpoint;
+
+use super::{Dial, Pipeline, Role};
+use crate::channel::{Channel, Phase};
+use crate::kernel::Kernel;
+
+/// Channels that are announced when their number is picked for each file.
+const CHANNELS_AUTOMATIC_MAX: u32 = 64;
+/// Channels in a row that may fail before no more are opened.
+const FAILURES_MAX: u32 = 8;
+
+/// The initiator's side of opening channels.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    dial: Dial,
+    endpoint_index: usize,
+    request: SessionRequest,
+    secret: Option<SessionSecret>,
+    /// How many channels there shall be.
+    wanted: u32,
+    next_index: u32,
+    opening: u32,
+    failures: u32,
+    not_before: Duration,
+    asked_at: Duration,
+}
+
+impl Dialer {
+    pub(super) fn new(dial: Dial, request: SessionRequest) -> Self {
+        let wanted = dial.channels.unwrap_or(1);
+        Self {
+            dial,
+            endpoint_index: 0,
+            request,
+            secret: None,
+            wanted,
+            next_index: 0,
+            opening: 0,
+            failures: 0,
+            not_before: Duration::ZERO,
+            asked_at: Duration::ZERO,
+        }
+    }
+}
+
+impl Dialer {
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.dial.endpoints.get(self.endpoint_index)
+    }
+
+    /// Whether the user said how many channels there shall be.
+    pub(super) fn is_explicit(&self) -> bool {
+        self.dial.channels.is_some()
+    }
+}
+
+/// The SESSION frame that a dial asks for.
+pub(super) fn session_request(dial: &Dial, limits: &Limits) -> Result<SessionRequest, Fault> {
+    let invalid = |cause: String| Fault::new(Code::InvalidArgument, "open the session", cause);
+    let channels = dial.channels.unwrap_or(CHANNELS_AUTOMATIC_MAX);
+    if channels == 0 || channels > limits.channels_max {
+        return Err(invalid(format!("the number of channels must be 1 to {}", limits.channels_max)));
+    }
+    let block_size = dial.block_size.unwrap_or(super::BLOCK_BYTES);
+    let range = 1024..=limits.block_bytes_max;
+    if !block_size.is_power_of_two() || !range.contains(&block_size) {
+        return Err(invalid(format!(
+            "the block size must be a power of two from 1 KiB to {} MiB",
+            limits.block_bytes_max >> 20
+        )));
+    }
+    let mut id = [0; 16];
+    getrandom::fill(&mut id)
+        .map_err(|e| Fault::new(Code::Internal, "draw a session identifier", e.to_string()))?;
+    Ok(SessionRequest {
+        id: SessionId(id),
+        channels,
+        block_size,
+        window: dial.window.unwrap_or(0),
+        start: dial.start,
+        user: dial.user.clone(),
+    })
+}
+
+impl<K: Kernel> Pipeline<K> {
+    /// Takes a channel that is open into the session.
+    pub(super) fn admit(&mut self, mut channel: Channel) {
+        let index = channel.index;
+        self.used_indexes.insert(index);
+        if self.window > 0
+            && let Err(error) = channel.stream.set_window(self.window)
+        {
+            tracing::warn!(%error, "the window could not be set");
+        }
+        if let Some(slot) = self.place(channel) {
+            self.opened(slot);
+        }
+    }
+
+    /// Gives a channel a slot and watches it.
+    fn place(&mut self, mut channel: Channel) -> Option<usize> {
+        let slot = self.free_slots.pop().unwrap_or(self.channels.len());
+        if let Err(error) = self.kernel.attach(channel.stream.as_mut(), Token(slot)) {
+            tracing::warn!(%error, "a channel could not be watched");
+            self.free_slots.push(slot);
+            if slot == self.channels.len() {
+                self.channels.push(None);
+            }
+            return None;
+        }
+        // Edge-triggered: what was there before the watch began must be looked for once.
+        channel.readable = true;
+        channel.writable = true;
+        if slot == self.channels.len() {
+            self.channels.push(Some(channel));
+        } else {
+            self.channels[slot] = Some(channel);
+        }
+        self.queue(slot);
+        Some(slot)
+    }
+
+    /// A channel carries frames from now on.
+    fn opened(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        channel.phase = Phase::Open;
+        channel.frame_since = None;
+        let index = channel.index;
+        self.slots.insert(index, slot);
+        self.live += 1;
+        self.live_max = self.live_max.max(self.live);
+        self.strict_met |= !self.strict || self.live >= self.channels_max;
+        self.sender.channel_up(index, self.now);
+        self.receiver.channel_up(index);
+        self.queue(slot);
+        self.transmit_homeless();
+    }
+
+    /// A peer's channel wants to join (acceptor).
+    pub(super) fn join(&mut self, mut channel: Channel) {
+        let index = channel.index;
+        let fault = if self.live >= self.channels_max {
+            Some(Fault::new(
+                Code::TooManyChannels,
+                "join the session",
+                format!("the session has its {} channels", self.channels_max),
+            ))
+        } else if index.0 == 0 || self.used_indexes.contains(&index) {
+            Some(Fault::new(Code::SessionUnknown, "join the session", "no such session"))
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            channel.push(&Frame::Exception { scope: Scope::Channel, fault });
+            // A fresh connection takes these few bytes at once, or the peer learns it by the end.
+            let _ = channel.write();
+            let _ = channel.stream.close();
+            return;
+        }
+        channel.push(&Frame::JoinOk);
+        self.admit(channel);
+    }
+
+    /// Sets how many channels there shall be (initiator).
+    pub(super) fn want_channels(&mut self, wanted: u32) {
+        let max = self.channels_max;
+        if let Role::Initiator(dialer) = &mut self.role {
+            dialer.wanted = dialer.wanted.max(wanted.min(max));
+        }
+        self.dial_missing();
+    }
+
+    /// Opens the channels that are missing (initiator).
+    pub(super) fn dial_missing(&mut self) {
+        loop {
+            let Role::Initiator(dialer) = &mut self.role else { return };
+            let first = dialer.secret.is_none();
+            let wanted = if first { 1 } else { dialer.wanted };
+            if self.live + dialer.opening >= wanted
+                || dialer.failures >= FAILURES_MAX
+                || self.now < dialer.not_before
+                || self.ended.is_some()
+                || (first && dialer.next_index > 0)
+            {
+                return;
+            }
+            let index = ChannelIndex(dialer.next_index);
+            dialer.next_index += 1;
+            let purpose = match dialer.secret {
+                None => Purpose::Session(dialer.request.clone()),
+                Some(secret) => {
+                    Purpose::Join(JoinRequest { id: dialer.request.id, secret, channel: index })
+                }
+            };
+            let Some(endpoint) = dialer.endpoint().cloned() else {
+                let cause = "the host has no address";
+                self.end(Err(Fault::new(Code::ConnectionRefused, "connect", cause)));
+                return;
+            };
+            match xdfs_xio::open(&endpoint) {
+                Ok(mut stream) => {
+                    if self.window > 0 {
+                        let _ = stream.set_window(self.window);
+                    }
+                    let mut hello = Vec::new();
+                    let initiator = Initiator::new(purpose, &mut hello);
+                    let phase = Phase::Connecting(initiator);
+                    let mut channel = Channel::new(index, stream, phase, self.now);
+                    channel.push_bytes(&hello);
+                    dialer.opening += 1;
+                    if self.place(channel).is_none() {
+                        self.dial_failed(None);
+                    }
+                }
+                Err(error) => {
+                    if let Role::Initiator(dialer) = &mut self.role {
+                        dialer.opening += 1;
+                    }
+                    let fault = self.connect_fault(&error);
+                    self.dial_failed(Some(fault));
+                }
+            }
+        }
+    }
+
+    fn connect_fault(&self, error: &std::io::Error) -> Fault {
+        let mut fault = Fault::from_io("connect", "", error);
+        if let Role::Initiator(dialer) = &self.role {
+            fault.operation =
+                dialer.endpoint().map_or_else(String::new, |e| format!("connect to {e}"));
+        }
+        if fault.code == Code::ConnectionLost {
+            fault.retry = Retry::AfterMs(500);
+        }
+        fault
+    }
+
+    /// A channel could not be opened. The session goes on with those it has.
+    fn dial_failed(&mut self, fault: Option<Fault>) {
+        let Role::Initiator(dialer) = &mut self.role else { return };
+        dialer.opening = dialer.opening.saturating_sub(1);
+        dialer.failures += 1;
+        dialer.not_before = self.now + Duration::from_millis(50 << dialer.failures.min(6));
+        if let Some(fault) = &fault {
+            tracing::debug!(%fault, "a channel could not be opened");
+            if fault.code == Code::TooManyChannels {
+                dialer.wanted = self.live.max(1);
+            }
+        }
+        let unreached = fault.as_ref().is_none_or(|f| {
+            matches!(f.code, Code::ConnectionRefused | Code::DeadlineExceeded | Code::ConnectionLost)
+        });
+        if dialer.secret.is_none()
+            && unreached
+            && dialer.endpoint_index + 1 < dialer.dial.endpoints.len()
+        {
+            // The next address of the same host.
+            dialer.endpoint_index += 1;
+            dialer.next_index = 0;
+            dialer.failures = 0;
+            dialer.not_before = Duration::ZERO;
+            self.dial_missing();
+            return;
+        }
+        if dialer.secret.is_none() || (self.live == 0 && dialer.opening == 0) {
+            let fault = fault.unwrap_or_else(|| {
+                Fault::new(Code::ConnectionRefused, "open the session", "no channel can be opened")
+            });
+            self.end(Err(fault));
+        }
+    }
+
+    /// Goes on with a channel that isn't open yet. Called when it can be read or written.
+    pub(super) fn go_on_opening(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        if let Phase::Connecting(_) = channel.phase {
+            match channel.stream.finish_open() {
+                Ok(false) => {
+                    channel.readable = false;
+                    channel.writable = false;
+                    return;
+                }
+                Ok(true) => {
+                    channel.peer = channel.stream.peer();
+                    let taken = std::mem::replace(&mut channel.phase, Phase::Open);
+                    if let Phase::Connecting(initiator) = taken {
+                        channel.phase = Phase::Opening(initiator);
+                    }
+                    if let Role::Initiator(dialer) = &mut self.role {
+                        dialer.asked_at = self.now;
+                    }
+                }
+                Err(error) => {
+                    let fault = self.connect_fault(&error);
+                    self.opening_failed(slot, fault);
+                    return;
+                }
+            }
+        }
+        loop {
+            let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+            let Phase::Opening(initiator) = &mut channel.phase else { return };
+            let mut out = Vec::new();
+            let step = initiator.receive(&channel.input, &self.limits, &mut out);
+            channel.push_bytes(&out);
+            match step {
+                Ok((InitiatorStep::Wait, used)) => {
+                    channel.consume(used);
+                    if used > 0 {
+                        self.last_heard = self.now;
+                        self.measure_round_trip();
+                        continue;
+                    }
+                }
+                Ok((InitiatorStep::Open(accepted), used)) => {
+                    channel.consume(used);
+                    self.last_heard = self.now;
+                    self.opening_done(slot, accepted);
+                    return;
+                }
+                Err(fault) => {
+                    self.opening_failed(slot, fault);
+                    return;
+                }
+            }
+            if !channel.readable {
+                break;
+            }
+            match channel.read_input(0) {
+                Ok(0) => {
+                    let fault = Fault::new(
+                        Code::ConnectionLost,
+                        "open a channel",
+                        format!("{} closed it during the opening exchange", channel.peer),
+                    )
+                    .retry(Retry::AfterMs(500));
+                    self.opening_failed(slot, fault);
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    channel.readable = false;
+                    break;
+                }
+                Err(error) => {
+                    let fault = self.connect_fault(&error);
+                    self.opening_failed(slot, fault);
+                    return;
+                }
+            }
+        }
+        self.queue(slot);
+    }
+
+    /// The time from the first bytes to their answer is a round trip of this path.
+    fn measure_round_trip(&mut self) {
+        if let Role::Initiator(dialer) = &self.role
+            && self.round_trip.is_zero()
+        {
+            self.now = self.started.elapsed();
+            self.set_round_trip(self.now.saturating_sub(dialer.asked_at));
+        }
+    }
+
+    fn opening_done(&mut self, slot: usize, accepted: Option<SessionAccept>) {
+        if let Role::Initiator(dialer) = &mut self.role {
+            dialer.opening = dialer.opening.saturating_sub(1);
+            dialer.failures = 0;
+        }
+        if let Some(accepted) = accepted {
+            let size = accepted.block_size;
+            if !size.is_power_of_two() || size < 1024 || size > self.block_size {
+                let fault = Fault::new(
+                    Code::ProtocolViolation,
+                    "open the session",
+                    "SESSION-OK names a block size that was not offered",
+                );
+                self.opening_failed(slot, fault);
+                return;
+            }
+            let strict = self.strict;
+            self.set_parameters(accepted.channels, size, self.window, strict);
+            if let Role::Initiator(dialer) = &mut self.role {
+                dialer.secret = Some(accepted.secret);
+                dialer.wanted = dialer.wanted.min(accepted.channels);
+            }
+        }
+        if let Some(Some(channel)) = self.channels.get(slot) {
+            self.used_indexes.insert(channel.index);
+        }
+        self.opened(slot);
+        self.dial_missing();
+    }
+
+    fn opening_failed(&mut self, slot: usize, fault: Fault) {
+        self.remove_channel(slot);
+        self.dial_failed(Some(fault));
+    }
+
+    /// A channel that was open broke, or was closed in an orderly way.
+    pub(super) fn channel_gone(&mut self, slot: usize, why: Option<&Fault>) {
+        let Some(Some(channel)) = self.channels.get(slot) else { return };
+        if !channel.is_open() {
+            let fault = why.cloned().unwrap_or_else(|| {
+                Fault::new(Code::ConnectionLost, "open a channel", "the peer closed it")
+            });
+            self.opening_failed(slot, fault);
+            return;
+        }
+        let (index, peer) = (channel.index, channel.peer.clone());
+        self.remove_channel(slot);
+        self.live -= 1;
+        self.sender.channel_down(index);
+        self.receiver.channel_down(index);
+        if let Some(fault) = why {
+            tracing::info!(channel = %index, %peer, %fault, "a channel broke");
+        }
+        let opening = match &self.role {
+            Role::Initiator(dialer) => dialer.opening,
+            Role::Acceptor { .. } => 0,
+        };
+        if self.live == 0 && opening == 0 && self.ended.is_none() {
+            let busy = !self.sender.is_idle() || !self.receiver.is_idle();
+            let initiator = matches!(self.role, Role::Initiator(_));
+            if !busy && (!initiator || self.draining.is_some()) {
+                self.end(Ok(()));
+                return;
+            }
+            let cause = why.map_or_else(|| "the peer closed it".to_owned(), |f| f.cause.clone());
+            let fault = Fault::new(
+                Code::ConnectionLost,
+                format!("go on with the session with {peer}"),
+                format!("all channels are lost ({cause})"),
+            )
+            .hint("run the same command again to go on where it stopped")
+            .retry(Retry::AfterMs(200));
+            self.end(Err(fault));
+            return;
+        }
+        self.dial_missing();
+    }
+
+    /// Takes a channel out of its slot, and its buffers back into their pools.
+    pub(super) fn remove_channel(&mut self, slot: usize) {
+        let Some(mut channel) = self.channels.get_mut(slot).and_then(Option::take) else { return };
+        self.kernel.detach(channel.stream.as_mut());
+        self.slots.remove(&channel.index);
+        if let Some((buffer, _)) = channel.incoming.take().and_then(|i| i.piece) {
+            self.receive_pool.give(buffer);
+        }
+        if let Some(payload) = channel.take_outgoing() {
+            self.take_back(payload);
+        }
+        self.free_slots.push(slot);
+    }
+
+    /// Looks for channels that take too long to open.
+    pub(super) fn check_openings(&mut self) {
+        let late: Vec<usize> = self
+            .channels
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| {
+                c.as_ref().is_some_and(|c| {
+                    !c.is_open() && c.opened_at + self.limits.opening_timeout <= self.now
+                })
+            })
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in late {
+            let seconds = self.limits.opening_timeout.as_secs_f32();
+            let peer = match self.channels.get(slot) {
+                Some(Some(channel)) => channel.peer.clone(),
+                _ => continue,
+            };
+            let fault = Fault::new(
+                Code::DeadlineExceeded,
+                "open a channel",
+                format!("{peer} did not answer within {seconds} s"),
+            )
+            .hint("is an xdfs server listening there?");
+            self.opening_failed(slot, fault);
+        }
+        self.dial_missing();
+    }
+}

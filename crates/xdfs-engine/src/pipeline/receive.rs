@@ -1,0 +1,307 @@
+//! Frames and payload that come in.
+
+use std::io::ErrorKind;
+
+use xdfs_proto::digest::BlockHasher;
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::receiver::Disposition;
+use xdfs_proto::{Code, DigestKind, Fault, handshake};
+
+use super::{Pipeline, TURN_BYTES};
+use crate::channel::Incoming;
+use crate::kernel::Kernel;
+use crate::storage::Job;
+
+/// What came of one attempt to read.
+enum Step {
+    /// Something was done; go on.
+    Again(usize),
+    /// Nothing can be done before the next readiness.
+    Blocked,
+    /// No buffer is free.
+    Starved,
+    /// The peer closed the channel in an orderly way.
+    End,
+}
+
+/// What went wrong, and how much of the session it ends.
+enum Trouble {
+    Channel(Fault),
+    Session(Fault),
+}
+
+impl<K: Kernel> Pipeline<K> {
+    /// Serves every channel that can be read, each up to a turn.
+    pub(super) fn receive_all(&mut self) {
+        if self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+            return;
+        }
+        for _ in 0..self.read_queue.len() {
+            let Some(slot) = self.read_queue.pop_front() else { break };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            channel.read_queued = false;
+            if channel.is_open() {
+                self.receive_turn(slot);
+            } else {
+                self.go_on_opening(slot);
+            }
+            if self.ended.is_some() {
+                return;
+            }
+        }
+        if self.receiver.has_acks() {
+            match self.acks_since {
+                None => self.acks_since = Some(self.now),
+                Some(since) if since + super::ACK_DELAY <= self.now => {
+                    self.receiver.flush_acks();
+                    self.acks_since = None;
+                }
+                Some(_) => {}
+            }
+        } else {
+            self.acks_since = None;
+        }
+    }
+
+    fn receive_turn(&mut self, slot: usize) {
+        let mut turn = 0;
+        while turn < TURN_BYTES {
+            match self.receive_step(slot) {
+                Ok(Step::Again(bytes)) => {
+                    turn += bytes;
+                    if bytes > 0 {
+                        self.last_heard = self.now;
+                    }
+                }
+                Ok(Step::Blocked) => break,
+                Ok(Step::Starved) => {
+                    if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                        channel.starved = true;
+                        self.starved.push(slot);
+                    }
+                    return;
+                }
+                Ok(Step::End) => {
+                    self.channel_gone(slot, None);
+                    return;
+                }
+                Err(Trouble::Channel(fault)) => {
+                    self.channel_gone(slot, Some(&fault));
+                    return;
+                }
+                Err(Trouble::Session(fault)) => {
+                    self.end(Err(fault));
+                    return;
+                }
+            }
+            if self.ended.is_some() || self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+                break;
+            }
+            // Acknowledgements and answers must not wait for the end of a long turn.
+            self.drive();
+        }
+        self.queue(slot);
+    }
+
+    fn receive_step(&mut self, slot: usize) -> Result<Step, Trouble> {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        if channel.incoming.is_some() {
+            return self.receive_payload(slot);
+        }
+        if self.parse(slot)? {
+            return Ok(Step::Again(0));
+        }
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        if !channel.readable {
+            return Ok(Step::Blocked);
+        }
+        let need = channel
+            .input
+            .first_chunk::<FRAME_HEADER_BYTES>()
+            .and_then(|h| FrameHeader::decode(*h, &self.limits).ok())
+            .filter(|h| !h.is_block())
+            .map_or(0, |h| FRAME_HEADER_BYTES + h.length as usize);
+        match channel.read_input(need) {
+            Ok(0) if channel.input.is_empty() => Ok(Step::End),
+            Ok(0) => Err(Trouble::Channel(lost("the peer closed it within a frame"))),
+            Ok(n) => {
+                channel.frame_since.get_or_insert(self.now);
+                Ok(Step::Again(n))
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                channel.readable = false;
+                Ok(Step::Blocked)
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
+            Err(e) => Err(Trouble::Channel(Fault::from_io("read from a channel", "", &e))),
+        }
+    }
+
+    /// Takes one frame, or the header of a block, off the input. `false` if it isn't complete.
+    fn parse(&mut self, slot: usize) -> Result<bool, Trouble> {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(false) };
+        let index = channel.index;
+        let Some(head) = channel.input.first_chunk::<FRAME_HEADER_BYTES>() else {
+            return Ok(false);
+        };
+        let head = FrameHeader::decode(*head, &self.limits)
+            .map_err(|e| Trouble::Session(e.fault()))?;
+        if !head.is_block() {
+            let taken = handshake::take_frame(&channel.input, &self.limits);
+            let Some((frame, used)) = taken.map_err(Trouble::Session)? else {
+                return Ok(false);
+            };
+            channel.consume(used);
+            channel.frame_since = (!channel.input.is_empty()).then_some(self.now);
+            return self.handle_frame(slot, index, frame).map(|()| true).map_err(Trouble::Session);
+        }
+        let Some(bytes) = channel.input.get(FRAME_HEADER_BYTES..BLOCK_HEADER_BYTES) else {
+            return Ok(false);
+        };
+        let mut rest = [0; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES];
+        rest.copy_from_slice(bytes);
+        let header =
+            BlockHeader::decode(head, rest).map_err(|e| Trouble::Session(e.fault()))?;
+        if header.length > self.block_size {
+            return Err(Trouble::Session(Fault::new(
+                Code::FrameTooLarge,
+                "receive a block",
+                format!("a block of {} bytes is over the session's {}", header.length, self.block_size),
+            )));
+        }
+        let disposition = self.receiver.begin_block(&header).map_err(Trouble::Session)?;
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(false) };
+        channel.consume(BLOCK_HEADER_BYTES);
+        channel.frame_since = Some(self.now);
+        let kind = match disposition {
+            Disposition::Discard => None,
+            Disposition::Take(kind) => Some(kind),
+        };
+        channel.incoming = Some(Incoming {
+            hasher: kind.map(|k: DigestKind| BlockHasher::new(k, channel.check, header.offset)),
+            remaining: header.length as usize,
+            header,
+            done: 0,
+            piece: None,
+        });
+        Ok(true)
+    }
+
+    /// Reads payload of the block that is arriving.
+    fn receive_payload(&mut self, slot: usize) -> Result<Step, Trouble> {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        let Some(incoming) = &mut channel.incoming else { return Ok(Step::Again(0)) };
+        if incoming.piece.is_none() {
+            match self.receive_pool.take() {
+                Some(buffer) => incoming.piece = Some((buffer, 0)),
+                None => {
+                    self.release_pieces();
+                    return Ok(Step::Starved);
+                }
+            }
+        }
+        // Payload that was read together with what came before it.
+        if !channel.input.is_empty() {
+            let Some(incoming) = &mut channel.incoming else { return Ok(Step::Again(0)) };
+            if let Some((buffer, filled)) = &mut incoming.piece {
+                let n = channel.input.len().min(incoming.remaining).min(buffer.len() - *filled);
+                buffer[*filled..*filled + n].copy_from_slice(&channel.input[..n]);
+                *filled += n;
+                incoming.remaining -= n;
+                channel.consume(n);
+            }
+            return self.finish_piece(slot, true, 0);
+        }
+        if !channel.readable {
+            return Ok(Step::Blocked);
+        }
+        match channel.read_payload() {
+            Ok(None) => Ok(Step::Again(0)),
+            Ok(Some((n, complete))) => {
+                if let Some(bucket) = &mut self.bucket {
+                    bucket.take(n as u64);
+                }
+                self.finish_piece(slot, complete, n)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                channel.readable = false;
+                Ok(Step::Blocked)
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
+            Err(e) => Err(Trouble::Channel(Fault::from_io("read from a channel", "", &e))),
+        }
+    }
+
+    /// Passes a piece on that is full, or ends its block, or whose buffer others need.
+    fn finish_piece(&mut self, slot: usize, complete: bool, n: usize) -> Result<Step, Trouble> {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        let Some(incoming) = &channel.incoming else { return Ok(Step::Again(n)) };
+        let full = incoming.piece.as_ref().is_some_and(|(b, filled)| *filled == b.len());
+        if incoming.remaining == 0 || full || (!complete && self.receive_pool.is_scarce()) {
+            self.pass_on(slot);
+        }
+        Ok(Step::Again(n))
+    }
+
+    /// Hashes the current piece and gives it to the storage; ends the block if it was the last.
+    fn pass_on(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let index = channel.index;
+        let Some(incoming) = &mut channel.incoming else { return };
+        let header = incoming.header;
+        let wanted = incoming.hasher.is_some();
+        if let Some((buffer, len)) = incoming.piece.take() {
+            let offset = header.offset + incoming.done as u64;
+            incoming.done += len;
+            if let Some(hasher) = &mut incoming.hasher {
+                hasher.update(&buffer[..len]);
+            }
+            if wanted && len > 0 && self.receiver.has_file(header.file) {
+                let job = Job::Write { file: header.file, offset, buffer, len };
+                self.storage.submit(header.file, job);
+            } else {
+                self.receive_pool.give(buffer);
+            }
+        }
+        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        if channel.incoming.as_ref().is_none_or(|i| i.remaining > 0) {
+            return;
+        }
+        let Some(incoming) = channel.incoming.take() else { return };
+        channel.frame_since = None;
+        let check = channel.check;
+        let (fragment, wrong) = match incoming.hasher {
+            None => (None, false),
+            Some(hasher) => {
+                let (value, fragment) = hasher.finish();
+                let wrong = check && value != header.check;
+                ((!wrong).then_some(fragment), wrong)
+            }
+        };
+        if wrong {
+            tracing::warn!(channel = %index, file = %header.file, offset = header.offset,
+                "the check value of a block is wrong; it is asked for again");
+        }
+        let new = self.receiver.end_block(index, &header, fragment, wrong);
+        if let (true, Some(fragment)) = (new, fragment) {
+            self.storage.submit(header.file, Job::Held { file: header.file, fragment });
+        }
+        self.complete_inline();
+    }
+
+    /// Passes on what slow channels have gathered, so that its buffers become free.
+    fn release_pieces(&mut self) {
+        for slot in 0..self.channels.len() {
+            let holds = self.channels[slot].as_ref().is_some_and(|c| {
+                c.incoming.as_ref().is_some_and(|i| i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
+            });
+            if holds {
+                self.pass_on(slot);
+            }
+        }
+    }
+}
+
+fn lost(cause: &str) -> Fault {
+    Fault::new(Code::ConnectionLost, "read from a channel", cause)
+}

@@ -1,0 +1,374 @@
+//! Blocks that go out: any channel that can take one gets the next.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::digest::{BlockHasher, Fragment};
+use xdfs_proto::frame::{BlockHeader, Frame};
+use xdfs_proto::sender::Extent;
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
+use xdfs_store::Source;
+
+use super::Pipeline;
+use crate::channel::{Payload, Written};
+use crate::feeder::{Fed, Feeder};
+use crate::kernel::Kernel;
+
+/// How far ahead of the reads the store is told of them, in bytes.
+const READ_AHEAD_BYTES: u64 = 16 << 20;
+/// How much is announced at once, in bytes.
+const READ_AHEAD_STEP: u64 = 4 << 20;
+/// Blocks a channel may send before the others get their turn.
+const TURN_BLOCKS: usize = 4;
+
+/// A source that is being sent.
+#[derive(Debug)]
+pub(super) struct OpenSource {
+    pub(super) reader: Reader,
+    /// Offset in the source of the first byte of the transfer.
+    pub(super) offset: u64,
+    pub(super) digest: DigestKind,
+    /// Up to where reads were announced.
+    announced: u64,
+    /// Up to where the source holds data, as far as it was looked.
+    data_until: u64,
+    pub(super) busy: Duration,
+}
+
+/// How a source is read.
+#[derive(Debug)]
+pub(super) enum Reader {
+    /// Anywhere, in the pipeline's own thread.
+    Random(Box<dyn Source>),
+    /// From front to back, by a feeder that starts once the block size is known.
+    Stream(Option<Box<dyn Source>>, Option<Feeder>),
+}
+
+/// One block of a uniform source, made once.
+#[derive(Debug)]
+pub(super) struct UniformBlock {
+    kind: DigestKind,
+    check: bool,
+    bytes: Arc<[u8]>,
+    value: u32,
+}
+
+impl OpenSource {
+    pub(super) fn new(source: Box<dyn Source>, offset: u64, digest: DigestKind) -> Self {
+        let reader = if source.info().random_reads {
+            Reader::Random(source)
+        } else {
+            Reader::Stream(Some(source), None)
+        };
+        Self { reader, offset, digest, announced: 0, data_until: 0, busy: Duration::ZERO }
+    }
+}
+
+/// A block that was made ready.
+enum Ready {
+    /// Send it.
+    Block { extent: Extent, check: u32, payload: Payload },
+    /// It is a hole.
+    Hole(Extent),
+    /// The source has nothing more, or nothing yet.
+    Nothing,
+    /// No buffer is free.
+    Starved,
+}
+
+impl<K: Kernel> Pipeline<K> {
+    /// Writes what waits, then hands blocks to channels that can take them.
+    pub(super) fn send_all(&mut self) {
+        for _ in 0..self.write_queue.len() {
+            let Some(slot) = self.write_queue.pop_front() else { break };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            channel.write_queued = false;
+            if matches!(channel.phase, crate::channel::Phase::Connecting(_)) {
+                self.go_on_opening(slot);
+                continue;
+            }
+            self.flush(slot);
+        }
+        if !self.strict_met || self.ended.is_some() {
+            return;
+        }
+        let mut turns = self.idle_queue.len().max(1) * TURN_BLOCKS;
+        while turns > 0 && !self.sender.is_idle() {
+            turns -= 1;
+            if self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+                return;
+            }
+            let Some(slot) = self.next_idle() else { return };
+            if !self.send_block(slot) {
+                // Nothing to send at the moment; the channel keeps its place.
+                if let Some(Some(channel)) = self.channels.get_mut(slot)
+                    && !channel.idle_queued
+                {
+                    channel.idle_queued = true;
+                    self.idle_queue.push_front(slot);
+                }
+                return;
+            }
+        }
+    }
+
+    /// The channel that has waited longest for a block.
+    fn next_idle(&mut self) -> Option<usize> {
+        while let Some(slot) = self.idle_queue.pop_front() {
+            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            channel.idle_queued = false;
+            if channel.is_open() && channel.writable && !channel.has_pending() && !channel.leaving {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Gives a channel the next block and writes it. `false` if there is none.
+    fn send_block(&mut self, slot: usize) -> bool {
+        let Some(extent) = self.sender.next_extent() else { return false };
+        let Some(Some(channel)) = self.channels.get(slot) else {
+            self.sender.put_back(extent);
+            return false;
+        };
+        let (index, check) = (channel.index, channel.check);
+        let ready = match self.prepare(extent, check) {
+            Ok(ready) => ready,
+            Err(fault) => {
+                self.sources.remove(&extent.file);
+                self.sender.fail(extent.file, fault);
+                return false;
+            }
+        };
+        match ready {
+            Ready::Nothing => return false,
+            Ready::Starved => {
+                self.sender.put_back(extent);
+                return false;
+            }
+            Ready::Hole(extent) => {
+                self.sender.assign(index, extent, self.now);
+                if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                    channel.push(&Frame::Hole { file: extent.file, range: extent.range });
+                }
+            }
+            Ready::Block { extent, check, payload } => {
+                let len = extent.range.len();
+                let header = BlockHeader {
+                    file: extent.file,
+                    check,
+                    offset: extent.range.start,
+                    // A block is never longer than the session's block size, a `u32`.
+                    length: u32::try_from(len).unwrap_or(u32::MAX),
+                };
+                self.sender.assign(index, extent, self.now);
+                if let Some(bucket) = &mut self.bucket {
+                    bucket.take(len);
+                }
+                if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                    channel.send(&header, payload);
+                }
+            }
+        }
+        self.flush(slot);
+        true
+    }
+
+    /// Writes what waits on a channel, as far as it takes it.
+    pub(super) fn flush(&mut self, slot: usize) {
+        loop {
+            let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+            self.last_said = self.now;
+            match channel.write() {
+                Ok(Written::All(payload)) => {
+                    if let Some(payload) = payload {
+                        self.take_back(payload);
+                    }
+                    break;
+                }
+                Ok(Written::Block(payload)) => {
+                    if let Some(payload) = payload {
+                        self.take_back(payload);
+                    }
+                }
+                Ok(Written::Blocked) => {
+                    channel.writable = false;
+                    return;
+                }
+                Err(error) => {
+                    let fault = Fault::from_io("write to a channel", "", &error);
+                    self.channel_gone(slot, Some(&fault));
+                    return;
+                }
+            }
+        }
+        self.queue(slot);
+    }
+
+    /// Takes the buffer of a block that is written.
+    pub(super) fn take_back(&mut self, payload: Payload) {
+        if let Payload::Pooled(buffer) = payload {
+            // A channel opened before the block size was agreed on sends no blocks.
+            self.send_pool.give(buffer);
+        }
+    }
+
+    /// Reads an extent and computes its check value and digest state.
+    fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
+        let file = extent.file;
+        let Some(open) = self.sources.get_mut(&file) else {
+            return Err(Fault::new(Code::Internal, "read the source", "it is not open"));
+        };
+        let source = match &mut open.reader {
+            Reader::Stream(..) => return self.prepare_streamed(extent, check),
+            Reader::Random(source) => source,
+        };
+        let len = extent.range.len() as usize;
+        let (grid, length) = self.sender.shape(file).unwrap_or((1, None));
+        if source.is_uniform() {
+            let (kind, start) = (open.digest, extent.range.start);
+            let fragment = self.uniform_block(kind, check, len, extent.range);
+            let (fragment, block) = fragment;
+            if !extent.again {
+                self.sender.extent_read(file, fragment);
+            }
+            debug_assert_eq!(fragment.range.start, start, "the fragment is the extent's");
+            return Ok(Ready::Block { extent, check: block.0, payload: Payload::Shared(block.1) });
+        }
+        let base = open.offset;
+        let end = length.unwrap_or(u64::MAX);
+        if !extent.again && extent.range.end > open.data_until && length.is_some() {
+            let from = base + extent.range.start;
+            let data = source.next_data(from, base + end)?;
+            let (start, until) =
+                data.map_or((end, end), |d| (d.start.saturating_sub(base), d.end - base));
+            let aligned = if start >= end { end } else { start - start % grid };
+            open.data_until = if start >= end { end } else { until };
+            if aligned >= extent.range.end {
+                extent.range = self.sender.widen_hole(extent, aligned);
+                self.sender.hole_read(file, extent.range);
+                return Ok(Ready::Hole(extent));
+            }
+        }
+        let Some(mut buffer) = self.send_pool.take() else { return Ok(Ready::Starved) };
+        if extent.range.end + READ_AHEAD_BYTES > open.announced && length.is_some() {
+            let from = open.announced.max(extent.range.end);
+            let to = (from + READ_AHEAD_STEP).min(end);
+            if from < to && from < extent.range.end + READ_AHEAD_BYTES {
+                source.will_read(ByteRange { start: base + from, end: base + to });
+                open.announced = to;
+            }
+        }
+        let start = Instant::now();
+        let read = source.read_at(base + extent.range.start, &mut buffer[..len]);
+        open.busy += start.elapsed();
+        let n = match read {
+            Ok(n) => n,
+            Err(fault) => {
+                self.send_pool.give(buffer);
+                return Err(fault);
+            }
+        };
+        if n < len {
+            if length.is_some() {
+                self.send_pool.give(buffer);
+                return Err(Fault::new(
+                    Code::SourceChanged,
+                    "read the source",
+                    "it became shorter while it was read",
+                ));
+            }
+            if n == 0 {
+                self.send_pool.give(buffer);
+                self.sender.source_ended(file, extent.range.start);
+                return Ok(Ready::Nothing);
+            }
+            extent.range.end = extent.range.start + n as u64;
+        }
+        let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
+        hasher.update(&buffer[..n]);
+        let (value, fragment) = hasher.finish();
+        if !extent.again {
+            self.sender.extent_read(file, fragment);
+        }
+        if n < len {
+            self.sender.source_ended(file, extent.range.end);
+        }
+        Ok(Ready::Block { extent, check: value, payload: Payload::Pooled(buffer) })
+    }
+
+    /// The same for a source that is read from front to back.
+    fn prepare_streamed(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
+        let file = extent.file;
+        if extent.again {
+            return Err(Fault::new(
+                Code::ConnectionLost,
+                "send the stream again",
+                "a block was lost, and the source can be read only once",
+            ));
+        }
+        let notifier = self.kernel.notifier();
+        let grid = self.sender.shape(file).map_or(self.block_size.into(), |(grid, _)| grid);
+        let Some(open) = self.sources.get_mut(&file) else { return Ok(Ready::Nothing) };
+        let Reader::Stream(source, feeder) = &mut open.reader else { return Ok(Ready::Nothing) };
+        if let Some(source) = source.take() {
+            *feeder = Some(Feeder::start(source, grid as usize, notifier)?);
+        }
+        let fed = feeder.as_mut().map_or(Ok(Fed::Wait), Feeder::next)?;
+        match fed {
+            Fed::Wait => {
+                self.sender.put_back(extent);
+                Ok(Ready::Nothing)
+            }
+            Fed::End => {
+                self.sender.source_ended(file, extent.range.start);
+                Ok(Ready::Nothing)
+            }
+            Fed::Block(block) => {
+                extent.range.end = extent.range.start + block.len() as u64;
+                let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
+                hasher.update(&block);
+                let (value, fragment) = hasher.finish();
+                self.sender.extent_read(file, fragment);
+                Ok(Ready::Block { extent, check: value, payload: Payload::Owned(block) })
+            }
+        }
+    }
+
+    /// A block of zeros of any length up to the session's, with its check value, made once.
+    fn uniform_block(
+        &mut self,
+        kind: DigestKind,
+        check: bool,
+        len: usize,
+        range: ByteRange,
+    ) -> (Fragment, (u32, Arc<[u8]>)) {
+        let cached = self
+            .uniform
+            .as_ref()
+            .filter(|u| u.bytes.len() >= len && u.kind == kind && u.check == check);
+        if let Some(uniform) = cached
+            && uniform.bytes.len() == len
+            && kind == DigestKind::None
+        {
+            let state = xdfs_proto::digest::FragmentState::None;
+            return (Fragment { range, state }, (uniform.value, Arc::clone(&uniform.bytes)));
+        }
+        let bytes = cached.map_or_else(|| Arc::from(vec![0; len]), |u| Arc::clone(&u.bytes));
+        let mut hasher = BlockHasher::new(kind, check, range.start);
+        hasher.update(&bytes[..len]);
+        let (value, fragment) = hasher.finish();
+        if bytes.len() == len {
+            self.uniform = Some(UniformBlock { kind, check, bytes: Arc::clone(&bytes), value });
+        }
+        (fragment, (value, bytes))
+    }
+
+    /// Checks that a source is still what was offered, when all of it was sent.
+    pub(super) fn verify_source(&mut self, file: FileId) -> Result<(), Fault> {
+        match self.sources.get_mut(&file).map(|open| &mut open.reader) {
+            Some(Reader::Random(source)) => source.verify_unchanged(),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The storage side of a receiving session: writes, durability and publication, in a thread of
+//! their own so that the pipeline goes on receiving while the disk is busy.
+//!
+//! The papers' asynchronous disk I/O: an additional thread and a queue of buffers. The save order
+//! (data, sync, journal) is kept here and nowhere else. Sinks in memory take no time; their jobs
+//! are done at once in the pipeline's own thread, by the same [`Worker`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
+use xdfs_proto::{ByteRange, Code, Fault, FileId};
+use xdfs_store::Sink;
+use xdfs_sys::poll::{Event, Notifier};
+
+use crate::command::WAKE;
+use crate::pool::Buffer;
+
+/// Bytes after which what was written is made durable and recorded in the journal.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Time after which it is, however little was written.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
+/// Adjacent bytes that are gathered into one write.
+const GATHER_BYTES: usize = 1 << 20;
+/// Bytes after which the system is asked to write them back.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// Buffers given back before the pipeline is woken for them.
+const WAKE_BUFFERS: usize = 4;
+
+/// Work for the storage side.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow.
+    Attach { file: FileId, sink: Box<dyn Sink>, kind: DigestKind, resumed: u64 },
+    /// Make durable what is there, record it, and close the sink.
+    Detach(FileId),
+    /// Close the sink and throw away what it holds.
+    Discard(FileId),
+    /// All bytes of this fragment were written and verified.
+    Held { file: FileId, fragment: Fragment },
+    /// Publish the file.
+    Publish { file: FileId, length: u64 },
+    /// The region is a hole: sinks that take bytes only in order need its zeros.
+    Hole { file: FileId, range: ByteRange },
+    /// Write `len` bytes of `buffer` at `offset`.
+    Write { file: FileId, offset: u64, buffer: Buffer, len: usize },
+}
+
+/// What the storage side has done.
+#[derive(Debug)]
+pub(crate) enum Completion {
+    /// A buffer is free again.
+    Buffer(Buffer),
+    /// The file failed; its sink is closed, durable ranges are kept.
+    Failed { file: FileId, fault: Fault },
+    /// The file stands under its name.
+    Published { file: FileId, busy: Duration },
+    /// So many bytes of the file are durable and recorded.
+    Recorded { file: FileId, bytes: u64 },
+}
+
+#[derive(Debug)]
+struct OpenSink {
+    sink: Box<dyn Sink>,
+    durable_sink: bool,
+    /// Fragments written since the last checkpoint.
+    fresh: FragmentMap,
+    fresh_bytes: u64,
+    durable_bytes: u64,
+    checkpoint_at: Instant,
+    write_back: ByteRange,
+    busy: Duration,
+}
+
+/// Does the jobs, in whichever thread.
+#[derive(Debug, Default)]
+struct Worker {
+    sinks: BTreeMap<FileId, OpenSink>,
+    /// Adjacent pieces of one file that wait to be written together.
+    gathered: Vec<(Buffer, usize)>,
+    gathered_file: Option<FileId>,
+    gathered_at: u64,
+    gathered_bytes: usize,
+    done: VecDeque<Completion>,
+}
+
+impl Worker {
+    fn handle(&mut self, job: Job) {
+        match job {
+            Job::Attach { file, sink, kind, resumed } => {
+                let open = OpenSink {
+                    durable_sink: sink.capabilities().durable,
+                    sink,
+                    fresh: FragmentMap::new(kind),
+                    fresh_bytes: 0,
+                    durable_bytes: resumed,
+                    checkpoint_at: Instant::now(),
+                    write_back: ByteRange { start: 0, end: 0 },
+                    busy: Duration::ZERO,
+                };
+                self.sinks.insert(file, open);
+            }
+            Job::Detach(file) => {
+                self.flush();
+                self.checkpoint(file);
+                self.sinks.remove(&file);
+            }
+            Job::Discard(file) => {
+                self.flush();
+                if let Some(mut open) = self.sinks.remove(&file) {
+                    // The file has failed already; a partial file that stays is no further harm.
+                    if let Err(fault) = open.sink.discard() {
+                        tracing::warn!(%fault, "the partial file could not be removed");
+                    }
+                }
+            }
+            Job::Held { file, fragment } => {
+                let Some(open) = self.sinks.get_mut(&file) else { return };
+                if !open.durable_sink {
+                    return;
+                }
+                open.fresh_bytes += fragment.range.len();
+                let _ = open.fresh.insert(fragment);
+                if open.fresh_bytes >= CHECKPOINT_BYTES {
+                    self.flush();
+                    self.checkpoint(file);
+                }
+            }
+            Job::Hole { file, range } => self.fill(file, range),
+            Job::Publish { file, length } => {
+                self.flush();
+                let Some(mut open) = self.sinks.remove(&file) else { return };
+                let start = Instant::now();
+                let result = open.sink.publish(length);
+                let busy = open.busy + start.elapsed();
+                self.done.push_back(match result {
+                    Ok(()) => Completion::Published { file, busy },
+                    Err(fault) => Completion::Failed { file, fault },
+                });
+            }
+            Job::Write { file, offset, buffer, len } => {
+                let adjacent = self.gathered_file == Some(file)
+                    && self.gathered_at + self.gathered_bytes as u64 == offset
+                    && self.gathered_bytes + len <= GATHER_BYTES;
+                if !adjacent {
+                    self.flush();
+                    self.gathered_file = Some(file);
+                    self.gathered_at = offset;
+                }
+                self.gathered_bytes += len;
+                self.gathered.push((buffer, len));
+                if self.gathered_bytes == GATHER_BYTES {
+                    self.flush();
+                }
+            }
+        }
+    }
+
+    /// Writes the zeros of a hole where the sink can't leave them out.
+    fn fill(&mut self, file: FileId, range: ByteRange) {
+        let sequential =
+            self.sinks.get(&file).is_some_and(|o| !o.sink.capabilities().random_writes);
+        if !sequential {
+            return;
+        }
+        self.flush();
+        let zeros = vec![0; 256 << 10];
+        let mut at = range.start;
+        while at < range.end {
+            let Some(open) = self.sinks.get_mut(&file) else { return };
+            let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(zeros.len());
+            if let Err(fault) = open.sink.write_at(at, &[IoSlice::new(&zeros[..len])]) {
+                self.fail(file, fault);
+                return;
+            }
+            at += len as u64;
+        }
+    }
+
+    /// Writes what was gathered.
+    fn flush(&mut self) {
+        let Some(file) = self.gathered_file.take() else { return };
+        let range = ByteRange {
+            start: self.gathered_at,
+            end: self.gathered_at + self.gathered_bytes as u64,
+        };
+        self.gathered_bytes = 0;
+        if let Some(open) = self.sinks.get_mut(&file) {
+            let slices: Vec<IoSlice<'_>> =
+                self.gathered.iter().map(|(b, len)| IoSlice::new(&b[..*len])).collect();
+            let start = Instant::now();
+            let result = open.sink.write_at(range.start, &slices);
+            drop(slices);
+            if open.write_back.end == range.start {
+                open.write_back.end = range.end;
+            } else {
+                open.write_back = range;
+            }
+            if open.write_back.len() >= WRITE_BACK_BYTES {
+                open.sink.begin_write_back(open.write_back);
+                open.write_back.start = open.write_back.end;
+            }
+            open.busy += start.elapsed();
+            if let Err(fault) = result {
+                self.fail(file, fault);
+            }
+        }
+        let buffers = self.gathered.drain(..).map(|(buffer, _)| Completion::Buffer(buffer));
+        self.done.extend(buffers);
+    }
+
+    /// Data, then its sync, then the journal: only then is a range claimed.
+    fn checkpoint(&mut self, file: FileId) {
+        let Some(open) = self.sinks.get_mut(&file) else { return };
+        if !open.durable_sink || open.fresh_bytes == 0 {
+            return;
+        }
+        let start = Instant::now();
+        let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
+        let result = open.sink.sync().and_then(|()| open.sink.record(&fresh));
+        open.busy += start.elapsed();
+        open.checkpoint_at = Instant::now();
+        match result {
+            Ok(()) => {
+                open.durable_bytes += open.fresh_bytes;
+                open.fresh_bytes = 0;
+                open.fresh = FragmentMap::new(open.fresh.kind());
+                let bytes = open.durable_bytes;
+                self.done.push_back(Completion::Recorded { file, bytes });
+            }
+            // What was written since the last success may be lost: the transfer fails here, and
+            // the next attempt sends it again, from what the journal claims.
+            Err(fault) => self.fail(file, fault),
+        }
+    }
+
+    fn checkpoint_due(&mut self, now: Instant) {
+        let due: Vec<FileId> = self
+            .sinks
+            .iter()
+            .filter(|(_, o)| o.fresh_bytes > 0 && now - o.checkpoint_at >= CHECKPOINT_INTERVAL)
+            .map(|(&file, _)| file)
+            .collect();
+        if !due.is_empty() {
+            self.flush();
+        }
+        for file in due {
+            self.checkpoint(file);
+        }
+    }
+
+    fn fail(&mut self, file: FileId, fault: Fault) {
+        self.sinks.remove(&file);
+        self.done.push_back(Completion::Failed { file, fault });
+    }
+}
+
+/// The thread's end of the queue.
+fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &Notifier) {
+    let mut worker = Worker::default();
+    let wake = || notifier.notify(Event { token: WAKE, readable: false, writable: false });
+    let mut quiet = 0;
+    loop {
+        let job = match jobs.try_recv() {
+            Ok(job) => Some(job),
+            Err(TryRecvError::Empty) => {
+                worker.flush();
+                None
+            }
+            Err(TryRecvError::Disconnected) => break,
+        };
+        let waited = job.is_none();
+        if let Some(job) = job {
+            worker.handle(job);
+        }
+        worker.checkpoint_due(Instant::now());
+        let mut urgent = false;
+        for completion in worker.done.drain(..) {
+            quiet += 1;
+            urgent |= !matches!(completion, Completion::Buffer(_));
+            if done.send(completion).is_err() {
+                // The pipeline is gone; what is written is still made durable below.
+                break;
+            }
+        }
+        if urgent || quiet >= WAKE_BUFFERS || (waited && quiet > 0) {
+            quiet = 0;
+            wake();
+        }
+        if waited {
+            match jobs.recv_timeout(CHECKPOINT_INTERVAL) {
+                Ok(job) => worker.handle(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    }
+    worker.flush();
+    let files: Vec<FileId> = worker.sinks.keys().copied().collect();
+    for file in files {
+        worker.checkpoint(file);
+    }
+}
+
+#[derive(Debug)]
+struct Thread {
+    jobs: mpsc::Sender<Job>,
+    done: mpsc::Receiver<Completion>,
+    handle: thread::JoinHandle<()>,
+}
+
+/// The pipeline's end of the queue.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    inline: Worker,
+    inline_files: Vec<FileId>,
+    thread: Option<Thread>,
+    notifier: Notifier,
+}
+
+impl Storage {
+    pub(crate) fn new(notifier: Notifier) -> Self {
+        Self { inline: Worker::default(), inline_files: Vec::new(), thread: None, notifier }
+    }
+
+    /// Takes a sink, and chooses once where its jobs are done.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn attach(
+        &mut self,
+        file: FileId,
+        sink: Box<dyn Sink>,
+        kind: DigestKind,
+        resumed: u64,
+    ) -> Result<(), Fault> {
+        if !sink.capabilities().slow_writes {
+            self.inline_files.push(file);
+        } else if self.thread.is_none() {
+            let (jobs, job_receiver) = mpsc::channel();
+            let (done_sender, done) = mpsc::channel();
+            let notifier = self.notifier.clone();
+            let handle = thread::Builder::new()
+                .name("xdfs-storage".into())
+                .spawn(move || run(&job_receiver, &done_sender, &notifier))
+                .map_err(|e| Fault::from_io("start the storage thread", "", &e))?;
+            self.thread = Some(Thread { jobs, done, handle });
+        }
+        self.submit(file, Job::Attach { file, sink, kind, resumed });
+        Ok(())
+    }
+
+    pub(crate) fn submit(&mut self, file: FileId, job: Job) {
+        if self.inline_files.contains(&file) {
+            let last = matches!(job, Job::Detach(_) | Job::Discard(_) | Job::Publish { .. });
+            self.inline.handle(job);
+            self.inline.flush();
+            if last {
+                self.inline_files.retain(|f| *f != file);
+            }
+        } else if let Some(thread) = &self.thread
+            && let Err(mpsc::SendError(Job::Publish { file, .. } | Job::Write { file, .. })) =
+                thread.jobs.send(job)
+        {
+            let fault = Fault::new(Code::Internal, "write the file", "the storage thread has ended");
+            self.inline.done.push_back(Completion::Failed { file, fault });
+        }
+    }
+
+    /// What was done since the last call.
+    pub(crate) fn completion(&mut self) -> Option<Completion> {
+        self.inline
+            .done
+            .pop_front()
+            .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
+    }
+
+    /// Makes durable and records what was written, and ends the thread. Takes as long as that.
+    pub(crate) fn finish(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            drop(thread.jobs);
+            if thread.handle.join().is_err() {
+                tracing::error!("the storage thread panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! The bodies of the frames that aren't BLOCKs: one arm to write and one to read each kind.
+//!
+//! Every message has exactly one encoding: fields that a flag declares absent are zero, and the
+//! decoder refuses what the encoder would not write. Nothing is optional by position.
+
+use super::{
+    Accept, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader, JoinRequest, Offer, Request, Scope,
+    SessionAccept, SessionRequest, SourceTag, Start, kind,
+};
+use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
+use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
+use crate::limits::Limits;
+use crate::range::ByteRange;
+use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer};
+
+/// SESSION: the start is strict.
+const SESSION_STRICT: u8 = 1 << 0;
+/// XFTSMU, OFFER: replace a target that exists.
+const OFFER_OVERWRITE: u8 = 1 << 0;
+/// XFTSMU, OFFER: go on from a journal.
+const OFFER_RESUME: u8 = 1 << 1;
+/// XFTSMU, OFFER: write nothing.
+const OFFER_DRY_RUN: u8 = 1 << 2;
+/// XFTSMU, OFFER: the length is known.
+const OFFER_LENGTH: u8 = 1 << 3;
+/// XFTSMU, OFFER: the source has permission bits.
+const OFFER_MODE: u8 = 1 << 4;
+/// XFTSMU, OFFER: the source has a modification time.
+const OFFER_MTIME: u8 = 1 << 5;
+/// XFTSM: the length is given.
+const REQUEST_LENGTH: u8 = 1 << 0;
+
+/// Longest name of a user, in bytes.
+const USER_BYTES_MAX: usize = 255;
+/// Longest path in an ACCEPT, which is only shown, in bytes.
+const ACCEPT_PATH_BYTES_MAX: usize = 1024;
+/// Largest share in thousandths.
+const PERMILLE_MAX: u16 = 1000;
+
+/// The flag bits that a kind defines; `None` if there is no such kind.
+pub(super) fn flags_defined(kind: u8) -> Option<u8> {
+    match kind {
+        kind::SESSION => Some(SESSION_STRICT),
+        kind::XFTSMU | kind::OFFER => Some(
+            OFFER_OVERWRITE
+                | OFFER_RESUME
+                | OFFER_DRY_RUN
+                | OFFER_LENGTH
+                | OFFER_MODE
+                | OFFER_MTIME,
+        ),
+        kind::XFTSM => Some(REQUEST_LENGTH),
+        kind::SESSION_OK..=kind::LEAVE
+        | kind::EOFT..=kind::CANCEL
+        | kind::BLOCK
+        | kind::HOLE
+        | kind::EXCEPTION => Some(0),
+        _ => None,
+    }
+}
+
+/// `flag` where `set`, else nothing.
+fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}
+
+/// The value of a field that `flags` may declare absent; it is zero then.
+fn present<T: Default + PartialEq>(
+    flags: u8,
+    flag: u8,
+    value: T,
+    field: &'static str,
+) -> Result<Option<T>, DecodeError> {
+    if flags & flag != 0 {
+        Ok(Some(value))
+    } else if value == T::default() {
+        Ok(None)
+    } else {
+        Err(DecodeError::Invalid(field))
+    }
+}
+
+impl Frame {
+    /// Appends the frame to `out`.
+    ///
+    /// Texts and paths of faults, and the path of an ACCEPT, are cut at 1024 bytes. The paths of
+    /// XFTSMU, OFFER and XFTSM must be checked against the limits before: one of more than 65,535
+    /// bytes becomes one that every peer refuses. Durable ranges whose digest is of another kind
+    /// than that of the first are left out.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, flags) = self.kind_and_flags();
+        let start = out.len();
+        let mut w = Writer::new(out);
+        w.raw(&[kind, flags, 0, 0, 0, 0, 0, 0]);
+        let body = w.position();
+        self.encode_body(&mut w);
+        w.patch_length(start + 4, body);
+    }
+
+    fn kind_and_flags(&self) -> (u8, u8) {
+        match self {
+            Self::Session(s) => (
+                kind::SESSION,
+                flag(s.start == Start::Strict, SESSION_STRICT),
+            ),
+            Self::SessionOk(_) => (kind::SESSION_OK, 0),
+            Self::Join(_) => (kind::JOIN, 0),
+            Self::JoinOk => (kind::JOIN_OK, 0),
+            Self::Eoft => (kind::EOFT, 0),
+            Self::Leave => (kind::LEAVE, 0),
+            Self::Eofr { .. } => (kind::EOFR, 0),
+            Self::Xftsmu(offer) => (kind::XFTSMU, offer.flags()),
+            Self::Xftsm(r) => (kind::XFTSM, flag(r.length.is_some(), REQUEST_LENGTH)),
+            Self::Offer(offer) => (kind::OFFER, offer.flags()),
+            Self::Accept(_) => (kind::ACCEPT, 0),
+            Self::Hole { .. } => (kind::HOLE, 0),
+            Self::Ack { .. } => (kind::ACK, 0),
+            Self::Repeat { .. } => (kind::REPEAT, 0),
+            Self::Durable { .. } => (kind::DURABLE, 0),
+            Self::Published { .. } => (kind::PUBLISHED, 0),
+            Self::Cancel { .. } => (kind::CANCEL, 0),
+            Self::Noop => (kind::NOOP, 0),
+            Self::Conm => (kind::CONM, 0),
+            Self::XpathM => (kind::XPATHM, 0),
+            Self::XdfsM => (kind::XDFSM, 0),
+            Self::Zxdfs => (kind::ZXDFS, 0),
+            Self::Exception { .. } => (kind::EXCEPTION, 0),
+        }
+    }
+
+    fn encode_body(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Session(s) => {
+                w.raw(&s.id.0);
+                w.u32(s.channels);
+                w.u32(s.block_size);
+                w.u32(s.window);
+                w.text(&s.user, USER_BYTES_MAX);
+            }
+            Self::SessionOk(s) => {
+                w.raw(&s.secret.0);
+                w.u32(s.channels);
+                w.u32(s.block_size);
+                w.u32(s.window);
+            }
+            Self::Join(j) => {
+                w.raw(&j.id.0);
+                w.raw(&j.secret.0);
+                w.u32(j.channel.0);
+            }
+            Self::JoinOk
+            | Self::Eoft
+            | Self::Leave
+            | Self::Noop
+            | Self::Conm
+            | Self::XpathM
+            | Self::XdfsM
+            | Self::Zxdfs => {}
+            Self::Eofr {
+                file,
+                length,
+                digest,
+                store_wait_permille,
+            }
+            | Self::Published {
+                file,
+                length,
+                digest,
+                store_wait_permille,
+            } => {
+                w.u32(file.0);
+                w.u64(*length);
+                w.u16((*store_wait_permille).min(PERMILLE_MAX));
+                encode_digest(w, digest);
+            }
+            Self::Xftsmu(offer) | Self::Offer(offer) => offer.encode_body(w),
+            Self::Xftsm(r) => {
+                w.u32(r.file.0);
+                w.u64(r.offset);
+                w.u64(r.length.unwrap_or(0));
+                w.u8(r.digest.number());
+                w.path(&r.path);
+            }
+            Self::Accept(accept) => accept.encode_body(w),
+            Self::Hole { file, range } | Self::Repeat { file, range } => {
+                w.u32(file.0);
+                encode_range(w, range);
+            }
+            Self::Ack { data_frames } => w.u64(*data_frames),
+            Self::Durable { file, bytes } => {
+                w.u32(file.0);
+                w.u64(*bytes);
+            }
+            Self::Cancel { file } => w.u32(file.0),
+            Self::Exception { scope, fault } => {
+                let (number, file) = match scope {
+                    Scope::Channel => (0, 0),
+                    Scope::File(file) => (1, file.0),
+                    Scope::Session => (2, 0),
+                };
+                w.u8(number);
+                w.u32(file);
+                w.fault(fault);
+            }
+        }
+    }
+
+    /// Decodes the body of a frame that isn't a BLOCK.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]. Never allocates more than a small multiple of `body.len()`.
+    pub fn decode(header: FrameHeader, body: &[u8], limits: &Limits) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let frame = Self::decode_body(header, &mut r, limits)?;
+        r.finish()?;
+        Ok(frame)
+    }
+
+    fn decode_body(
+        header: FrameHeader,
+        r: &mut Reader<'_>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let flags = header.flags;
+        Ok(match header.kind {
+            kind::SESSION => Self::Session(SessionRequest {
+                id: SessionId(r.array("session")?),
+                channels: channels(r)?,
+                block_size: r.u32("block size")?,
+                window: r.u32("window")?,
+                start: if flags & SESSION_STRICT != 0 {
+                    Start::Strict
+                } else {
+                    Start::Elastic
+                },
+                user: r.text(USER_BYTES_MAX, "user")?,
+            }),
+            kind::SESSION_OK => Self::SessionOk(SessionAccept {
+                secret: SessionSecret(r.array("secret")?),
+                channels: channels(r)?,
+                block_size: match r.u32("block size")? {
+                    size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX => size,
+                    _ => return Err(DecodeError::Invalid("block size")),
+                },
+                window: r.u32("window")?,
+            }),
+            kind::JOIN => Self::Join(JoinRequest {
+                id: SessionId(r.array("session")?),
+                secret: SessionSecret(r.array("secret")?),
+                channel: ChannelIndex(r.u32("channel")?),
+            }),
+            kind::JOIN_OK => Self::JoinOk,
+            kind::LEAVE => Self::Leave,
+            kind::EOFT => Self::Eoft,
+            kind::EOFR => {
+                let (file, length, store_wait_permille, digest) = decode_end(r)?;
+                Self::Eofr {
+                    file,
+                    length,
+                    digest,
+                    store_wait_permille,
+                }
+            }
+            kind::XFTSMU => Self::Xftsmu(Offer::decode_body(flags, r, limits)?),
+            kind::XFTSM => Self::Xftsm(Request {
+                file: FileId(r.u32("file")?),
+                offset: r.u64("offset")?,
+                length: present(flags, REQUEST_LENGTH, r.u64("length")?, "length")?,
+                digest: decode_digest_kind(r)?,
+                path: r.path(limits.path_bytes_max, "path")?,
+            }),
+            kind::XPATHM => Self::XpathM,
+            kind::XDFSM => Self::XdfsM,
+            kind::NOOP => Self::Noop,
+            kind::CONM => Self::Conm,
+            kind::ZXDFS => Self::Zxdfs,
+            kind::OFFER => Self::Offer(Offer::decode_body(flags, r, limits)?),
+            kind::ACCEPT => Self::Accept(Accept::decode_body(r, limits)?),
+            kind::ACK => Self::Ack {
+                data_frames: r.u64("count of data frames")?,
+            },
+            kind::REPEAT => Self::Repeat {
+                file: FileId(r.u32("file")?),
+                range: decode_range(r)?,
+            },
+            kind::DURABLE => Self::Durable {
+                file: FileId(r.u32("file")?),
+                bytes: r.u64("durable bytes")?,
+            },
+            kind::PUBLISHED => {
+                let (file, length, store_wait_permille, digest) = decode_end(r)?;
+                Self::Published {
+                    file,
+                    length,
+                    digest,
+                    store_wait_permille,
+                }
+            }
+            kind::CANCEL => Self::Cancel {
+                file: FileId(r.u32("file")?),
+            },
+            kind::HOLE => Self::Hole {
+                file: FileId(r.u32("file")?),
+                range: decode_range(r)?,
+            },
+            kind::EXCEPTION => {
+                let scope = match (r.u8("scope")?, r.u32("file")?) {
+                    (0, 0) => Scope::Channel,
+                    (1, file) => Scope::File(FileId(file)),
+                    (2, 0) => Scope::Session,
+                    _ => return Err(DecodeError::Invalid("scope")),
+                };
+                Self::Exception {
+                    scope,
+                    fault: r.fault()?,
+                }
+            }
+            // A BLOCK isn't decoded here: its payload never passes through this type.
+            kind => return Err(DecodeError::UnknownKind(kind)),
+        })
+    }
+
+    /// The name of the kind, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Session(_) => "SESSION",
+            Self::SessionOk(_) => "SESSION-OK",
+            Self::Join(_) => "JOIN",
+            Self::JoinOk => "JOIN-OK",
+            Self::Eoft => "EOFT",
+            Self::Leave => "LEAVE",
+            Self::Eofr { .. } => "EOFR",
+            Self::Xftsmu(_) => "XFTSMU",
+            Self::Xftsm(_) => "XFTSM",
+            Self::Offer(_) => "OFFER",
+            Self::Accept(_) => "ACCEPT",
+            Self::Hole { .. } => "HOLE",
+            Self::Ack { .. } => "ACK",
+            Self::Repeat { .. } => "REPEAT",
+            Self::Durable { .. } => "DURABLE",
+            Self::Published { .. } => "PUBLISHED",
+            Self::Cancel { .. } => "CANCEL",
+            Self::Noop => "NOOP",
+            Self::Conm => "CONM",
+            Self::XpathM => "XPATHM",
+            Self::XdfsM => "XDFSM",
+            Self::Zxdfs => "ZXDFS",
+            Self::Exception { .. } => "EXCEPTION",
+        }
+    }
+}
+
+impl Offer {
+    fn flags(&self) -> u8 {
+        flag(self.overwrite, OFFER_OVERWRITE)
+            | flag(self.resume, OFFER_RESUME)
+            | flag(self.dry_run, OFFER_DRY_RUN)
+            | flag(self.length.is_some(), OFFER_LENGTH)
+            | flag(self.mode.is_some(), OFFER_MODE)
+            | flag(self.mtime_ns.is_some(), OFFER_MTIME)
+    }
+
+    fn encode_body(&self, w: &mut Writer<'_>) {
+        w.u32(self.file.0);
+        w.u64(self.length.unwrap_or(0));
+        w.raw(&self.tag.0);
+        w.u32(self.mode.unwrap_or(0));
+        w.i64(self.mtime_ns.unwrap_or(0));
+        w.u8(self.digest.number());
+        w.path(&self.path);
+        w.path(&self.name);
+    }
+
+    fn decode_body(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file: FileId(r.u32("file")?),
+            length: present(flags, OFFER_LENGTH, r.u64("length")?, "length")?,
+            tag: SourceTag(r.array("tag of the source")?),
+            mode: present(flags, OFFER_MODE, r.u32("mode")?, "mode")?,
+            mtime_ns: present(flags, OFFER_MTIME, r.i64("time")?, "time")?,
+            digest: decode_digest_kind(r)?,
+            path: r.path(limits.path_bytes_max, "path")?,
+            name: r.path(limits.path_bytes_max, "name")?,
+            overwrite: flags & OFFER_OVERWRITE != 0,
+            resume: flags & OFFER_RESUME != 0,
+            dry_run: flags & OFFER_DRY_RUN != 0,
+        })
+    }
+}
+
+impl Accept {
+    /// Bytes of the body beside the durable ranges, at most: file, block size, path, digest kind
+    /// and count.
+    const FIXED_BYTES_MAX: usize = 4 + 4 + 2 + ACCEPT_PATH_BYTES_MAX + 1 + 4;
+
+    /// How many durable ranges of this digest an ACCEPT can list: bounded by
+    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::control_frame_bytes_max`].
+    #[must_use]
+    pub fn durable_max(kind: DigestKind, limits: &Limits) -> usize {
+        // A fragment of BLAKE3 that starts at 0 has 32 bytes more; there is only one of them.
+        let (each, once) = match kind {
+            DigestKind::None => (16, 0),
+            DigestKind::Crc64Nvme => (24, 0),
+            DigestKind::Blake3 => (48, 32),
+        };
+        let room = (limits.control_frame_bytes_max as usize)
+            .saturating_sub(Self::FIXED_BYTES_MAX)
+            .saturating_sub(once);
+        limits.resume_ranges_max.min(room / each)
+    }
+
+    fn encode_body(&self, w: &mut Writer<'_>) {
+        let kind = self
+            .durable
+            .first()
+            .map_or(DigestKind::None, |f| f.state.kind());
+        let durable = || self.durable.iter().filter(|f| f.state.kind() == kind);
+        w.u32(self.file.0);
+        w.u32(self.block_size);
+        w.bytes(&self.path, ACCEPT_PATH_BYTES_MAX);
+        w.u8(kind.number());
+        w.u32(u32::try_from(durable().count()).unwrap_or(u32::MAX));
+        for fragment in durable() {
+            encode_range(w, &fragment.range);
+            match fragment.state {
+                FragmentState::None => {}
+                FragmentState::Crc64Nvme(crc) => w.u64(crc),
+                FragmentState::Blake3 { node, root } => {
+                    w.raw(&node);
+                    if fragment.range.start == 0 {
+                        w.raw(&root);
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode_body(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let file = FileId(r.u32("file")?);
+        let block_size = r.u32("block size")?;
+        if !block_size.is_power_of_two() || !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&block_size)
+        {
+            return Err(DecodeError::Invalid("block size"));
+        }
+        let path = r.path(ACCEPT_PATH_BYTES_MAX, "path")?;
+        let kind = decode_digest_kind(r)?;
+        let count = r.u32("count of durable ranges")? as usize;
+        if count > limits.resume_ranges_max {
+            return Err(DecodeError::TooLarge {
+                field: "count of durable ranges",
+                actual: count as u64,
+                limit: limits.resume_ranges_max as u64,
+            });
+        }
+        if count == 0 && kind != DigestKind::None {
+            return Err(DecodeError::Invalid("digest kind"));
+        }
+        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        let mut durable = Vec::with_capacity(count.min(r.remaining() / 16));
+        let mut end = 0;
+        for _ in 0..count {
+            let range = decode_range(r)?;
+            if range.start < end {
+                return Err(DecodeError::Invalid("order of durable ranges"));
+            }
+            end = range.end;
+            let state = match kind {
+                DigestKind::None => FragmentState::None,
+                DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(r.u64("digest of a range")?),
+                DigestKind::Blake3 => {
+                    if !range.start.is_multiple_of(SUBTREE_BYTES_MIN) {
+                        return Err(DecodeError::Invalid("range of a subtree"));
+                    }
+                    let node = r.array("digest of a range")?;
+                    let root = if range.start == 0 {
+                        r.array("digest of a range")?
+                    } else {
+                        [0; 32]
+                    };
+                    FragmentState::Blake3 { node, root }
+                }
+            };
+            durable.push(Fragment { range, state });
+        }
+        Ok(Self {
+            file,
+            path,
+            block_size,
+            durable,
+        })
+    }
+}
+
+impl DigestKind {
+    /// The number on the wire.
+    fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Crc64Nvme => 1,
+            Self::Blake3 => 2,
+        }
+    }
+}
+
+fn decode_digest_kind(r: &mut Reader<'_>) -> Result<DigestKind, DecodeError> {
+    match r.u8("digest kind")? {
+        0 => Ok(DigestKind::None),
+        1 => Ok(DigestKind::Crc64Nvme),
+        2 => Ok(DigestKind::Blake3),
+        _ => Err(DecodeError::Invalid("digest kind")),
+    }
+}
+
+fn encode_digest(w: &mut Writer<'_>, digest: &DigestValue) {
+    match digest {
+        DigestValue::None => w.u8(DigestKind::None.number()),
+        DigestValue::Crc64Nvme(crc) => {
+            w.u8(DigestKind::Crc64Nvme.number());
+            w.u64(*crc);
+        }
+        DigestValue::Blake3(hash) => {
+            w.u8(DigestKind::Blake3.number());
+            w.raw(hash);
+        }
+    }
+}
+
+fn encode_range(w: &mut Writer<'_>, range: &ByteRange) {
+    w.u64(range.start);
+    w.u64(range.end);
+}
+
+fn decode_range(r: &mut Reader<'_>) -> Result<ByteRange, DecodeError> {
+    let range = ByteRange {
+        start: r.u64("start of a range")?,
+        end: r.u64("end of a range")?,
+    };
+    if range.is_empty() {
+        Err(DecodeError::Invalid("end of a range"))
+    } else {
+        Ok(range)
+    }
+}
+
+/// The body of EOFR and of PUBLISHED: file, length, share of waiting, digest.
+fn decode_end(r: &mut Reader<'_>) -> Result<(FileId, u64, u16, DigestValue), DecodeError> {
+    let file = FileId(r.u32("file")?);
+    let length = r.u64("length")?;
+    let store_wait_permille = r.u16("share of waiting")?;
+    if store_wait_permille > PERMILLE_MAX {
+        return Err(DecodeError::Invalid("share of waiting"));
+    }
+    let digest = match decode_digest_kind(r)? {
+        DigestKind::None => DigestValue::None,
+        DigestKind::Crc64Nvme => DigestValue::Crc64Nvme(r.u64("digest")?),
+        DigestKind::Blake3 => DigestValue::Blake3(r.array("digest")?),
+    };
+    Ok((file, length, store_wait_permille, digest))
+}
+
+/// A number of channels: at least 1.
+fn channels(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    match r.u32("number of channels")? {
+        0 => Err(DecodeError::Invalid("number of channels")),
+        channels => Ok(channels),
+    }
+}
+
+// The texts of an exception fit into the smallest control frame that a side may allow.
+const _: () = assert!(5 + crate::wire::FAULT_BYTES_MAX <= 8 << 10);
+const _: () = assert!(ACCEPT_PATH_BYTES_MAX <= FAULT_TEXT_BYTES_MAX);

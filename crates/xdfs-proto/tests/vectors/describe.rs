@@ -1,0 +1,191 @@
+//! Messages as JSON: what a decoder has to find in the bytes.
+
+use serde_json::{Value, json};
+use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
+use xdfs_proto::frame::{BlockHeader, Frame, Offer, Scope, Start};
+use xdfs_proto::opening::{Answer, Feature, Hello};
+use xdfs_proto::{ByteRange, Fault, Retry};
+
+use crate::hex;
+
+fn features(features: &[Feature]) -> Value {
+    let one = |f: &Feature| json!({ "id": f.id, "name": f.name, "value": hex(&f.value) });
+    features.iter().map(one).collect()
+}
+
+pub(crate) fn hello(hello: &Hello) -> Value {
+    json!({
+        "message": "HELLO",
+        "service": hello.service,
+        "version_min": hello.version_min,
+        "version_max": hello.version_max,
+        "features": features(&hello.features),
+    })
+}
+
+pub(crate) fn answer(answer: &Answer) -> Value {
+    match answer {
+        Answer::Welcome(welcome) => json!({
+            "message": "WELCOME",
+            "version": welcome.version,
+            "features": features(&welcome.features),
+        }),
+        Answer::Refused(f) => json!({ "message": "REFUSED", "fault": fault(f) }),
+    }
+}
+
+pub(crate) fn fault(fault: &Fault) -> Value {
+    json!({
+        "code": fault.code.number(),
+        "code_name": fault.code.as_str(),
+        "retry": match fault.retry {
+            Retry::Never => json!("never"),
+            Retry::Now => json!("now"),
+            Retry::AfterMs(milliseconds) => json!({ "after_ms": milliseconds }),
+        },
+        "operation": fault.operation,
+        "path": hex(&fault.path),
+        "cause": fault.cause,
+        "hint": fault.hint,
+    })
+}
+
+fn wide(number: u64) -> Value {
+    json!(number.to_string())
+}
+
+fn range(range: &ByteRange) -> Value {
+    json!({ "start": wide(range.start), "end": wide(range.end) })
+}
+
+pub(crate) fn kind(kind: DigestKind) -> &'static str {
+    match kind {
+        DigestKind::Crc64Nvme => "crc64nvme",
+        DigestKind::Blake3 => "blake3",
+        _ => "none",
+    }
+}
+
+pub(crate) fn digest(digest: &DigestValue) -> Value {
+    match digest {
+        DigestValue::None => json!({ "kind": "none" }),
+        DigestValue::Crc64Nvme(crc) => {
+            json!({ "kind": "crc64nvme", "value": hex(&crc.to_be_bytes()) })
+        }
+        DigestValue::Blake3(hash) => json!({ "kind": "blake3", "value": hex(hash) }),
+    }
+}
+
+pub(crate) fn fragment(fragment: &Fragment) -> Value {
+    let mut value = range(&fragment.range);
+    match fragment.state {
+        FragmentState::None => {}
+        FragmentState::Crc64Nvme(crc) => value["crc64nvme"] = json!(hex(&crc.to_be_bytes())),
+        FragmentState::Blake3 { node, root } => {
+            value["node"] = json!(hex(&node));
+            if fragment.range.start == 0 {
+                value["root"] = json!(hex(&root));
+            }
+        }
+    }
+    value
+}
+
+fn offer(offer: &Offer) -> Value {
+    json!({
+        "file": offer.file.0,
+        "path": hex(&offer.path),
+        "name": hex(&offer.name),
+        "length": offer.length.map(wide),
+        "tag": hex(&offer.tag.0),
+        "mode": offer.mode,
+        "mtime_ns": offer.mtime_ns.map(|t| t.to_string()),
+        "digest": kind(offer.digest),
+        "overwrite": offer.overwrite,
+        "resume": offer.resume,
+        "dry_run": offer.dry_run,
+    })
+}
+
+pub(crate) fn frame(frame: &Frame) -> Value {
+    let mut value = match frame {
+        Frame::Session(s) => json!({
+            "session": hex(&s.id.0),
+            "channels": s.channels,
+            "block_size": s.block_size,
+            "window": s.window,
+            "start": match s.start { Start::Elastic => "elastic", Start::Strict => "strict" },
+            "user": s.user,
+        }),
+        Frame::SessionOk(s) => json!({
+            "secret": hex(&s.secret.0),
+            "channels": s.channels,
+            "block_size": s.block_size,
+            "window": s.window,
+        }),
+        Frame::Join(j) => json!({
+            "session": hex(&j.id.0),
+            "secret": hex(&j.secret.0),
+            "channel": j.channel.0,
+        }),
+        Frame::Eofr {
+            file,
+            length,
+            digest: value,
+            store_wait_permille,
+        }
+        | Frame::Published {
+            file,
+            length,
+            digest: value,
+            store_wait_permille,
+        } => json!({
+            "file": file.0,
+            "length": wide(*length),
+            "digest": digest(value),
+            "store_wait_permille": store_wait_permille,
+        }),
+        Frame::Xftsmu(o) | Frame::Offer(o) => offer(o),
+        Frame::Xftsm(r) => json!({
+            "file": r.file.0,
+            "path": hex(&r.path),
+            "offset": wide(r.offset),
+            "length": r.length.map(wide),
+            "digest": kind(r.digest),
+        }),
+        Frame::Accept(a) => json!({
+            "file": a.file.0,
+            "path": hex(&a.path),
+            "block_size": a.block_size,
+            "durable": a.durable.iter().map(fragment).collect::<Value>(),
+        }),
+        Frame::Hole { file, range: r } | Frame::Repeat { file, range: r } => {
+            json!({ "file": file.0, "range": range(r) })
+        }
+        Frame::Ack { data_frames } => json!({ "data_frames": wide(*data_frames) }),
+        Frame::Durable { file, bytes } => json!({ "file": file.0, "bytes": wide(*bytes) }),
+        Frame::Cancel { file } => json!({ "file": file.0 }),
+        Frame::Exception { scope, fault: f } => json!({
+            "scope": match scope {
+                Scope::Channel => json!("channel"),
+                Scope::File(file) => json!({ "file": file.0 }),
+                Scope::Session => json!("session"),
+            },
+            "fault": fault(f),
+        }),
+        _ => json!({}),
+    };
+    value["frame"] = json!(frame.name());
+    value
+}
+
+pub(crate) fn block(header: &BlockHeader, payload: &[u8]) -> Value {
+    json!({
+        "frame": "BLOCK",
+        "file": header.file.0,
+        "check": header.check,
+        "offset": wide(header.offset),
+        "length": header.length,
+        "payload": hex(payload),
+    })
+}

@@ -1,0 +1,332 @@
+//! The values that the vectors encode.
+
+use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
+use xdfs_proto::frame::{
+    Accept, Frame, JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag,
+    Start,
+};
+use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
+use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret};
+
+fn feature(id: u16, name: &str, value: &[u8]) -> Feature {
+    Feature {
+        id,
+        name: name.to_owned(),
+        value: value.to_vec(),
+    }
+}
+
+pub(crate) fn hellos() -> Vec<(&'static str, Hello)> {
+    vec![
+        ("hello-plain", Hello::default()),
+        (
+            "hello-with-features",
+            Hello {
+                version_max: 3,
+                features: vec![feature(1, "example", &[1, 2]), feature(0x8001, "must", &[])],
+                ..Hello::default()
+            },
+        ),
+        (
+            "hello-other-service",
+            Hello {
+                service: SERVICE_PROCESS,
+                ..Hello::default()
+            },
+        ),
+    ]
+}
+
+pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
+    let refused = Fault::new(
+        Code::VersionUnsupported,
+        "open a channel",
+        "no common protocol version: this side speaks 1 to 1, the peer 2 to 3",
+    )
+    .hint("install the same release on both sides")
+    .remote();
+    vec![
+        (
+            "welcome-plain",
+            Answer::Welcome(Welcome {
+                version: 1,
+                features: vec![],
+            }),
+        ),
+        (
+            "welcome-with-a-feature",
+            Answer::Welcome(Welcome {
+                version: 1,
+                features: vec![feature(1, "example", &[9])],
+            }),
+        ),
+        ("refused", Answer::Refused(refused)),
+    ]
+}
+
+const FILE: FileId = FileId(1);
+
+fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange { start, end }
+}
+
+fn bytes16(first: u8) -> [u8; 16] {
+    std::array::from_fn(|i| first + i as u8)
+}
+
+fn bytes32(first: u8) -> [u8; 32] {
+    std::array::from_fn(|i| first + i as u8)
+}
+
+pub(crate) fn frames() -> Vec<(&'static str, Frame)> {
+    let mut frames = session();
+    frames.extend(files());
+    frames.extend(events());
+    frames
+}
+
+fn session() -> Vec<(&'static str, Frame)> {
+    let request = SessionRequest {
+        id: SessionId(bytes16(0x10)),
+        channels: 4,
+        block_size: 0,
+        window: 0,
+        start: Start::Elastic,
+        user: String::new(),
+    };
+    let strict = SessionRequest {
+        channels: 64,
+        block_size: 1 << 20,
+        window: 4 << 20,
+        start: Start::Strict,
+        user: "zoë".into(),
+        ..request
+    };
+    vec![
+        ("session-elastic", Frame::Session(request)),
+        ("session-strict-with-user", Frame::Session(strict)),
+        (
+            "session-ok",
+            Frame::SessionOk(SessionAccept {
+                secret: SessionSecret(bytes16(0x30)),
+                channels: 4,
+                block_size: 256 << 10,
+                window: 0,
+            }),
+        ),
+        (
+            "join",
+            Frame::Join(JoinRequest {
+                id: SessionId(bytes16(0x10)),
+                secret: SessionSecret(bytes16(0x30)),
+                channel: ChannelIndex(3),
+            }),
+        ),
+        ("join-ok", Frame::JoinOk),
+        ("leave", Frame::Leave),
+        ("eoft", Frame::Eoft),
+        ("noop", Frame::Noop),
+        ("conm", Frame::Conm),
+        ("xpathm", Frame::XpathM),
+        ("xdfsm", Frame::XdfsM),
+        ("zxdfs", Frame::Zxdfs),
+    ]
+}
+
+fn files() -> Vec<(&'static str, Frame)> {
+    let upload = Offer {
+        file: FILE,
+        path: b"incoming/data.bin".to_vec(),
+        name: b"data.bin".to_vec(),
+        length: Some(5 << 30),
+        tag: SourceTag(bytes16(0x50)),
+        mode: Some(0o644),
+        mtime_ns: Some(-1),
+        digest: DigestKind::Crc64Nvme,
+        overwrite: true,
+        resume: true,
+        dry_run: false,
+    };
+    let stream = Offer {
+        path: vec![b'/', 0xff, b'x'],
+        name: vec![],
+        length: None,
+        tag: SourceTag([0; 16]),
+        mode: None,
+        mtime_ns: None,
+        digest: DigestKind::None,
+        overwrite: false,
+        resume: false,
+        dry_run: true,
+        ..upload
+    };
+    let download = Offer {
+        path: vec![],
+        digest: DigestKind::Blake3,
+        length: Some(0),
+        overwrite: false,
+        mtime_ns: Some(1_700_000_000_123_456_789),
+        ..upload.clone()
+    };
+    let accept = Accept {
+        file: FILE,
+        path: b"/srv/incoming/data.bin".to_vec(),
+        block_size: 256 << 10,
+        durable: vec![],
+    };
+    let crc = |start, end, crc| Fragment {
+        range: range(start, end),
+        state: FragmentState::Crc64Nvme(crc),
+    };
+    let resumed = Accept {
+        durable: vec![
+            crc(0, 1 << 20, 0x0123_4567_89ab_cdef),
+            crc(2 << 20, (2 << 20) + 5, 0xfedc_ba98_7654_3210),
+        ],
+        ..accept.clone()
+    };
+    let tree = |start, end, root| Fragment {
+        range: range(start, end),
+        state: FragmentState::Blake3 {
+            node: bytes32(0x80),
+            root,
+        },
+    };
+    let subtrees = Accept {
+        path: vec![],
+        durable: vec![
+            tree(0, 512 << 10, bytes32(0xa0)),
+            tree(512 << 10, 768 << 10, [0; 32]),
+            tree(1 << 20, (1 << 20) + 100, [0; 32]),
+        ],
+        ..accept
+    };
+    let without = Accept {
+        durable: vec![Fragment {
+            range: range(0, 1 << 20),
+            state: FragmentState::None,
+        }],
+        ..accept.clone()
+    };
+    let request = Request {
+        file: FileId(2),
+        path: b"outgoing/data.bin".to_vec(),
+        offset: 0,
+        length: None,
+        digest: DigestKind::Crc64Nvme,
+    };
+    let partial = Request {
+        offset: 4096,
+        length: Some(u64::MAX - 4096),
+        ..request.clone()
+    };
+    vec![
+        ("xftsmu", Frame::Xftsmu(upload)),
+        ("xftsmu-stream-dry-run", Frame::Xftsmu(stream)),
+        ("xftsm", Frame::Xftsm(request)),
+        ("xftsm-partial", Frame::Xftsm(partial)),
+        ("offer-empty-file", Frame::Offer(download)),
+        ("accept-fresh", Frame::Accept(accept)),
+        ("accept-resumed-crc64", Frame::Accept(resumed)),
+        ("accept-resumed-blake3", Frame::Accept(subtrees)),
+        ("accept-resumed-without-digest", Frame::Accept(without)),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Frame)> {
+    let fault = Fault::new(Code::NoSpace, "write", "no space left on device")
+        .path("incoming/data.bin")
+        .hint("free some space and run the same command again to go on")
+        .retry(Retry::AfterMs(5000))
+        .remote();
+    let busy = Fault::new(
+        Code::TooManyChannels,
+        "join the session",
+        "4 channels were accepted",
+    )
+    .retry(Retry::Now)
+    .remote();
+    let closing = Fault::new(
+        Code::ShuttingDown,
+        "accept a file",
+        "the server is shutting down",
+    )
+    .remote();
+    let eofr = |digest| Frame::Eofr {
+        file: FILE,
+        length: 6,
+        digest,
+        store_wait_permille: 250,
+    };
+    vec![
+        ("eofr-without-digest", eofr(DigestValue::None)),
+        (
+            "eofr-crc64",
+            eofr(DigestValue::Crc64Nvme(0xae8b_1486_0a79_9888)),
+        ),
+        ("eofr-blake3", eofr(DigestValue::Blake3(bytes32(0xc0)))),
+        (
+            "published",
+            Frame::Published {
+                file: FILE,
+                length: 5 << 30,
+                digest: DigestValue::Crc64Nvme(1),
+                store_wait_permille: 1000,
+            },
+        ),
+        (
+            "hole",
+            Frame::Hole {
+                file: FILE,
+                range: range(1 << 20, 1 << 40),
+            },
+        ),
+        ("ack", Frame::Ack { data_frames: 300 }),
+        (
+            "repeat",
+            Frame::Repeat {
+                file: FILE,
+                range: range(256 << 10, 512 << 10),
+            },
+        ),
+        (
+            "durable",
+            Frame::Durable {
+                file: FILE,
+                bytes: 3 << 20,
+            },
+        ),
+        ("cancel", Frame::Cancel { file: FILE }),
+        (
+            "exception-file",
+            Frame::Exception {
+                scope: Scope::File(FILE),
+                fault,
+            },
+        ),
+        (
+            "exception-channel",
+            Frame::Exception {
+                scope: Scope::Channel,
+                fault: busy,
+            },
+        ),
+        (
+            "exception-session",
+            Frame::Exception {
+                scope: Scope::Session,
+                fault: closing,
+            },
+        ),
+    ]
+}
+
+/// Name, file, offset, whether there is a check value, payload.
+pub(crate) fn blocks() -> Vec<(&'static str, FileId, u64, bool, Vec<u8>)> {
+    vec![
+        ("digits", FILE, 0, true, b"123456789".to_vec()),
+        ("one-byte-far-away", FileId(7), 1 << 40, true, vec![0xff]),
+        ("without-check", FILE, 4096, false, b"abc".to_vec()),
+        ("zeros", FILE, 1024, true, vec![0; 32]),
+    ]
+}

@@ -1,0 +1,89 @@
+//! `mem:zero` and `mem:null`: an endless source of zeros, and a sink that keeps nothing. They
+//! measure a path between two programs without any disk.
+//!
+//! A server serves both beside its files: see [`ServerStore`].
+
+mod sink;
+mod source;
+
+pub use sink::NullSink;
+pub use source::ZeroSource;
+
+use xdfs_proto::{Code, Fault};
+
+use crate::{LocalStore, OpenedSink, SinkRequest, Source, Store};
+
+/// The path of the endless source of zeros.
+pub const ZERO: &[u8] = b"mem:zero";
+/// The path of the sink that keeps nothing.
+pub const NULL: &[u8] = b"mem:null";
+const PREFIX: &[u8] = b"mem:";
+
+/// What a server serves: its files, and what is built in. A leading '/' of a built-in name means
+/// nothing. A file whose name begins like a built-in one is reached through `./`.
+#[derive(Clone, Debug)]
+pub struct ServerStore {
+    files: LocalStore,
+}
+
+impl ServerStore {
+    /// Adds what is built in to a store of files.
+    #[must_use]
+    pub fn new(files: LocalStore) -> Self {
+        Self { files }
+    }
+}
+
+/// The name of something built in, if the path is one.
+fn built_in(path: &[u8]) -> Option<&[u8]> {
+    let name = path.strip_prefix(b"/").unwrap_or(path);
+    name.starts_with(PREFIX).then_some(name)
+}
+
+fn refuse(operation: &str, name: &[u8], other_way: &[u8], verb: &str) -> Fault {
+    if name == other_way {
+        return Fault::new(
+            Code::Unsupported,
+            operation,
+            format!("it can only be {verb}"),
+        )
+        .path(name);
+    }
+    Fault::new(
+        Code::NotFound,
+        operation,
+        "nothing with this name is built in",
+    )
+    .path(name)
+    .hint("there are mem:zero to read and mem:null to write")
+}
+
+impl Store for ServerStore {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        match built_in(path) {
+            None => self.files.open_source(path),
+            Some(ZERO) => Ok(Box::new(ZeroSource::new(None))),
+            Some(name) => Err(refuse("open the source", name, NULL, "written")),
+        }
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        if built_in(&request.path).is_none() {
+            return self.files.open_sink(request);
+        }
+        Ok(OpenedSink {
+            path: self.check_sink(request)?,
+            sink: Box::new(NullSink::new()),
+            durable: Vec::new(),
+            block_size: request.block_size,
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        match built_in(&request.path) {
+            None => self.files.check_sink(request),
+            Some(NULL) => Ok(NULL.to_vec()),
+            Some(name) => Err(refuse("open the target", name, ZERO, "read")),
+        }
+    }
+}

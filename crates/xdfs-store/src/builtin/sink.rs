@@ -1,0 +1,54 @@
+//! `mem:null`.
+
+use std::io::IoSlice;
+
+use xdfs_proto::Fault;
+use xdfs_proto::digest::Fragment;
+
+use crate::{Capabilities, Sink};
+
+/// Takes everything and keeps nothing.
+#[derive(Debug, Default)]
+pub struct NullSink(());
+
+impl NullSink {
+    /// A sink that keeps nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Sink for NullSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_writes: true,
+            slow_writes: false,
+            durable: false,
+            atomic_publish: true,
+        }
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let _ = (offset, bufs);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        let _ = durable;
+        Ok(())
+    }
+
+    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+        let _ = length;
+        Ok(())
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! `mem:zero`.
+
+use xdfs_proto::Fault;
+use xdfs_proto::frame::SourceTag;
+
+use crate::{Source, SourceInfo};
+
+/// Zeros. It costs nothing to make them again, so that nothing of it is ever resumed.
+#[derive(Debug)]
+pub struct ZeroSource {
+    info: SourceInfo,
+}
+
+impl ZeroSource {
+    /// `length` zeros, or zeros without end. An endless one says that its length isn't known,
+    /// but a read always fills its buffer: who reads has to know how much to read.
+    #[must_use]
+    pub fn new(length: Option<u64>) -> Self {
+        let info = SourceInfo {
+            length,
+            tag: SourceTag::default(),
+            mode: None,
+            mtime_ns: None,
+            random_reads: true,
+        };
+        Self { info }
+    }
+}
+
+impl Source for ZeroSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let left = self
+            .info
+            .length
+            .map_or(u64::MAX, |length| length.saturating_sub(offset));
+        let count = usize::try_from(left).map_or(buf.len(), |left| buf.len().min(left));
+        buf[..count].fill(0);
+        Ok(count)
+    }
+
+    fn is_uniform(&self) -> bool {
+        true
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}

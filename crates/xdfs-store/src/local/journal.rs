@@ -1,0 +1,250 @@
+//! The journal of a partial file: which ranges are durable, and their digest states.
+//!
+//! ```text
+//! header, 52 bytes                          record, 20, 28 or 84 bytes
+//!   0  magic "XDFSJRNL"                       0  start of the range, u64
+//!   8  version, u16 (1)                       8  end of the range, u64
+//!  10  digest kind, u8 (0, 1, 2)             16  digest state: nothing, u64, or 2 x 32 bytes
+//!  11  flags, u8 (1: length known)            n  CRC-32C, u32
+//!  12  block size, u32
+//!  16  length, u64 (0 if not known)
+//!  24  tag of the source, 16 bytes
+//!  40  nonce, u64
+//!  48  CRC-32C of the 48 bytes before, u32
+//! ```
+//!
+//! Numbers are in network order. The check value of a record covers the header's check value, the
+//! number of the record and its bytes: a record that an older journal left on the disk, or one in
+//! another place, doesn't pass for one of this journal. What follows the first record that fails
+//! its check is a torn tail and is cut off.
+//!
+//! Invariant: a record is appended only after the data of its range is durable, and every record
+//! that passes its check was appended so. This module is the format alone, without input or
+//! output.
+
+use crc_fast::CrcAlgorithm;
+use xdfs_proto::ByteRange;
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
+use xdfs_proto::frame::SourceTag;
+
+const MAGIC: &[u8; 8] = b"XDFSJRNL";
+const VERSION: u16 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 52;
+const FLAG_LENGTH_KNOWN: u8 = 1;
+
+/// What a journal belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The version of the source.
+    pub tag: SourceTag,
+    /// Number of bytes of the transfer, if known at its start.
+    pub length: Option<u64>,
+    /// The digest whose states the records hold.
+    pub digest: DigestKind,
+    /// The grid of the blocks in bytes.
+    pub block_size: u32,
+    /// Distinguishes the journals that one name had over time.
+    pub nonce: u64,
+}
+
+impl Header {
+    /// Whether a transfer may go on from here that would have the header `wanted`.
+    #[must_use]
+    pub fn serves(&self, wanted: &Self) -> bool {
+        self.tag == wanted.tag && self.length == wanted.length && self.digest == wanted.digest
+    }
+
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..10].copy_from_slice(&VERSION.to_be_bytes());
+        out[10] = match self.digest {
+            DigestKind::Crc64Nvme => 1,
+            DigestKind::Blake3 => 2,
+            // No digest, or one that this version of the journal can't hold: without states.
+            _ => 0,
+        };
+        out[11] = if self.length.is_some() {
+            FLAG_LENGTH_KNOWN
+        } else {
+            0
+        };
+        out[12..16].copy_from_slice(&self.block_size.to_be_bytes());
+        out[16..24].copy_from_slice(&self.length.unwrap_or(0).to_be_bytes());
+        out[24..40].copy_from_slice(&self.tag.0);
+        out[40..48].copy_from_slice(&self.nonce.to_be_bytes());
+        let check = crc32c(&out[..48]);
+        out[48..].copy_from_slice(&check.to_be_bytes());
+        out
+    }
+
+    /// Reads a header; `None` if it isn't whole or not of this version.
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let mut at = Reader(bytes);
+        let known = at.take::<8>()? == *MAGIC
+            && at.take()? == VERSION.to_be_bytes()
+            && crc32c(&bytes[..48]).to_be_bytes() == bytes[48..];
+        if !known {
+            return None;
+        }
+        let digest = match at.take::<1>()?[0] {
+            0 => DigestKind::None,
+            1 => DigestKind::Crc64Nvme,
+            2 => DigestKind::Blake3,
+            _ => return None,
+        };
+        let flags = at.take::<1>()?[0];
+        let block_size = u32::from_be_bytes(at.take()?);
+        let length = u64::from_be_bytes(at.take()?);
+        let length = match flags {
+            0 if length == 0 => None,
+            FLAG_LENGTH_KNOWN => Some(length),
+            _ => return None,
+        };
+        let tag = SourceTag(at.take()?);
+        let nonce = u64::from_be_bytes(at.take()?);
+        (block_size > 0).then_some(Self {
+            tag,
+            length,
+            digest,
+            block_size,
+            nonce,
+        })
+    }
+}
+
+/// A journal as far as it can be trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// What it belongs to.
+    pub header: Header,
+    /// The records in the order in which they were written.
+    pub fragments: Vec<Fragment>,
+    /// Bytes of the file that were understood; what follows is a torn tail.
+    pub valid_bytes: usize,
+}
+
+/// Reads a journal. `None` if even its header can't be trusted or is of another version.
+/// Allocates no more than a small multiple of `bytes`.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Option<Parsed> {
+    let (first, mut rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+    let header = Header::decode(first)?;
+    let record_bytes = record_bytes(header.digest);
+    let mut fragments = Vec::new();
+    while let Some((record, more)) = rest.split_at_checked(record_bytes) {
+        let Some(fragment) = decode_record(record, &header, first, fragments.len()) else {
+            break;
+        };
+        fragments.push(fragment);
+        rest = more;
+    }
+    let valid_bytes = HEADER_BYTES + fragments.len() * record_bytes;
+    Some(Parsed {
+        header,
+        fragments,
+        valid_bytes,
+    })
+}
+
+/// Appends the records of `fragments`, of which the first has the number `number`, to `out`, and
+/// says how many they were. Fragments of another digest than the header's are left out.
+pub fn encode_records<'a>(
+    header: &Header,
+    number: u64,
+    fragments: impl Iterator<Item = &'a Fragment>,
+    out: &mut Vec<u8>,
+) -> u64 {
+    let first = header.encode();
+    let mut count = 0;
+    for fragment in fragments.filter(|f| f.state.kind() == header.digest) {
+        encode_record(fragment, &first, number + count, out);
+        count += 1;
+    }
+    count
+}
+
+/// Bytes of a record.
+pub(super) fn record_bytes(digest: DigestKind) -> usize {
+    let state = match digest {
+        DigestKind::Crc64Nvme => 8,
+        DigestKind::Blake3 => 64,
+        _ => 0,
+    };
+    8 + 8 + state + 4
+}
+
+fn encode_record(fragment: &Fragment, header: &[u8; HEADER_BYTES], number: u64, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend(fragment.range.start.to_be_bytes());
+    out.extend(fragment.range.end.to_be_bytes());
+    match &fragment.state {
+        FragmentState::None => {}
+        FragmentState::Crc64Nvme(state) => out.extend(state.to_be_bytes()),
+        FragmentState::Blake3 { node, root } => {
+            out.extend(node);
+            out.extend(root);
+        }
+    }
+    let check = record_check(&out[begin..], header, number);
+    out.extend(check.to_be_bytes());
+}
+
+fn decode_record(
+    record: &[u8],
+    header: &Header,
+    header_bytes: &[u8; HEADER_BYTES],
+    number: usize,
+) -> Option<Fragment> {
+    let (body, check) = record.split_last_chunk::<4>()?;
+    if record_check(body, header_bytes, number as u64).to_be_bytes() != *check {
+        return None;
+    }
+    let mut at = Reader(body);
+    let start = u64::from_be_bytes(at.take()?);
+    let end = u64::from_be_bytes(at.take()?);
+    let state = match header.digest {
+        DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(u64::from_be_bytes(at.take()?)),
+        DigestKind::Blake3 => FragmentState::Blake3 {
+            node: at.take()?,
+            root: at.take()?,
+        },
+        _ => FragmentState::None,
+    };
+    let is_possible = start < end && header.length.is_none_or(|length| end <= length);
+    is_possible.then_some(Fragment {
+        range: ByteRange { start, end },
+        state,
+    })
+}
+
+fn record_check(body: &[u8], header: &[u8; HEADER_BYTES], number: u64) -> u32 {
+    let mut bytes = [0; 12 + 80];
+    bytes[..4].copy_from_slice(&header[48..]);
+    bytes[4..12].copy_from_slice(&number.to_be_bytes());
+    bytes[12..12 + body.len()].copy_from_slice(body);
+    crc32c(&bytes[..12 + body.len()])
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    // The checksum has 32 bits in a wider type.
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// Takes fields off the front of bytes.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn header(digest: DigestKind) -> Header {
+    Header {
+        tag: SourceTag([3; 16]),
+        length: Some(1 << 40),
+        digest,
+        block_size: 1 << 20,
+        nonce: 0x0123_4567_89AB_CDEF,
+    }
+}
+
+fn journal(header: &Header, fragments: &[Fragment]) -> Vec<u8> {
+    let mut bytes = header.encode().to_vec();
+    encode_records(header, 0, fragments.iter(), &mut bytes);
+    bytes
+}
+
+/// The stored form must not change under journals that exist.
+#[test]
+fn the_layout_is_the_documented_one() {
+    let header = header(DigestKind::Crc64Nvme);
+    let range = ByteRange { start: 1, end: 2 };
+    let bytes = journal(
+        &header,
+        &[Fragment {
+            range,
+            state: FragmentState::Crc64Nvme(3),
+        }],
+    );
+    assert_eq!(bytes.len(), 52 + 28);
+    assert_eq!(&bytes[..8], b"XDFSJRNL");
+    assert_eq!(bytes[8..16], [0, 1, 1, 1, 0, 0x10, 0, 0]);
+    assert_eq!(bytes[16..24], (1_u64 << 40).to_be_bytes());
+    assert_eq!(bytes[24..40], [3; 16]);
+    assert_eq!(bytes[40..48], 0x0123_4567_89AB_CDEF_u64.to_be_bytes());
+    assert_eq!(bytes[48..52], crc32c(&bytes[..48]).to_be_bytes());
+    assert_eq!(bytes[52..60], 1_u64.to_be_bytes());
+    assert_eq!(bytes[60..68], 2_u64.to_be_bytes());
+    assert_eq!(bytes[68..76], 3_u64.to_be_bytes());
+    let covered = [&bytes[48..52], &[0; 8], &bytes[52..76]].concat();
+    assert_eq!(bytes[76..80], crc32c(&covered).to_be_bytes());
+    assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+}
+
+/// Another version, unknown digests and flags, with a check value that is right.
+#[test]
+fn headers_of_the_future_are_not_read() {
+    let good = header(DigestKind::None).encode();
+    assert!(parse(&good).is_some());
+    for (at, value) in [(9, 2), (8, 1), (10, 3), (11, 2), (11, 0), (0, b'Y')] {
+        let mut other = good;
+        other[at] = value;
+        let check = crc32c(&other[..48]);
+        other[48..].copy_from_slice(&check.to_be_bytes());
+        assert_eq!(parse(&other), None, "byte {at}");
+    }
+}
+
+/// Records that say what can't be are not believed even if their check value is right.
+#[test]
+fn impossible_ranges_end_the_journal() {
+    let header = header(DigestKind::None);
+    for (start, end) in [(5, 5), (6, 5), (0, (1 << 40) + 1), (u64::MAX, 0)] {
+        let fragment = Fragment {
+            range: ByteRange { start, end },
+            state: FragmentState::None,
+        };
+        let parsed = parse(&journal(&header, &[fragment])).unwrap();
+        assert_eq!(
+            (parsed.fragments.len(), parsed.valid_bytes),
+            (0, HEADER_BYTES)
+        );
+    }
+}
+
+fn fragments(kind: DigestKind) -> impl Strategy<Value = Vec<Fragment>> {
+    let one = (
+        0_u64..1 << 39,
+        1_u64..1 << 39,
+        any::<[u8; 32]>(),
+        any::<[u8; 32]>(),
+    );
+    let one = one.prop_map(move |(start, length, node, root)| Fragment {
+        range: ByteRange {
+            start,
+            end: start + length,
+        },
+        state: match kind {
+            DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(start ^ length),
+            DigestKind::Blake3 => FragmentState::Blake3 { node, root },
+            _ => FragmentState::None,
+        },
+    });
+    proptest::collection::vec(one, 0..20)
+}
+
+fn kinds() -> impl Strategy<Value = DigestKind> {
+    prop_oneof![
+        Just(DigestKind::None),
+        Just(DigestKind::Crc64Nvme),
+        Just(DigestKind::Blake3)
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        (kind, fragments) in kinds().prop_flat_map(|kind| (Just(kind), fragments(kind))),
+    ) {
+        let header = header(kind);
+        let bytes = journal(&header, &fragments);
+        let valid_bytes = bytes.len();
+        prop_assert_eq!(parse(&bytes), Some(Parsed { header, fragments, valid_bytes }));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert_eq!(parse(&bytes), None);
+        let mut after_a_header = header(DigestKind::Crc64Nvme).encode().to_vec();
+        after_a_header.extend_from_slice(&bytes);
+        let parsed = parse(&after_a_header).unwrap();
+        prop_assert_eq!(parsed.fragments, []);
+    }
+}

@@ -1,0 +1,96 @@
+//! Files of this machine.
+//!
+//! A [`LocalStore`] is either rooted, as a server's: paths come from peers and are resolved
+//! beneath one directory by the kernel; or unrooted, as a client's: paths are the user's own and
+//! follow the ordinary rules. Everything after the resolution is the same for both.
+//!
+//! A target is written to a hidden partial file beside it and gets its name when it is complete,
+//! verified and durable ([`sink`]); what is durable before that is kept in a [`journal`].
+
+pub mod journal;
+mod journal_file;
+mod partial;
+mod path;
+mod sink;
+mod source;
+mod target;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::{self, Dir};
+
+use crate::{OpenedSink, SinkRequest, Source, Store};
+
+/// A store of local files.
+#[derive(Clone, Debug)]
+pub struct LocalStore {
+    /// The directory that no path leaves; `None` for the ordinary rules.
+    root: Option<Arc<Dir>>,
+    read_only: bool,
+}
+
+impl LocalStore {
+    /// A store whose paths are resolved beneath `dir`. A leading '/' of a path means `dir`.
+    ///
+    /// # Errors
+    /// The fault of opening `dir`.
+    pub fn rooted(dir: &Path, read_only: bool) -> Result<Self, Fault> {
+        let root = Dir::open(dir).map_err(|error| {
+            Fault::from_io("open the root", dir.as_os_str().as_encoded_bytes(), &error)
+        })?;
+        Ok(Self {
+            root: Some(Arc::new(root)),
+            read_only,
+        })
+    }
+
+    /// A store whose paths are those of this process.
+    #[must_use]
+    pub fn unrooted() -> Self {
+        Self {
+            root: None,
+            read_only: false,
+        }
+    }
+
+    fn refuse_read_only(&self, request: &SinkRequest) -> Result<(), Fault> {
+        if self.read_only {
+            return Err(Fault::new(
+                Code::ReadOnly,
+                path::OPEN_TARGET,
+                "this server takes no writes",
+            )
+            .path(&request.path));
+        }
+        Ok(())
+    }
+}
+
+impl Store for LocalStore {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        let file = match &self.root {
+            Some(root) => path::open_source_beneath(root, path)?,
+            None => {
+                let ordinary = path::ordinary(path::OPEN_SOURCE, path)?;
+                fs::open_for_reading(&ordinary)
+                    .map_err(|error| path::open_source_fault(path, &error))?
+            }
+        };
+        Ok(Box::new(source::LocalSource::new(file, path)?))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        self.refuse_read_only(request)?;
+        let target = target::Target::resolve(self.root.as_deref(), request)?;
+        sink::open(target, request)
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.refuse_read_only(request)?;
+        let target = target::Target::resolve(self.root.as_deref(), request)?;
+        sink::check(&target, request)?;
+        Ok(target.path)
+    }
+}

@@ -1,0 +1,141 @@
+//! The partial file: opened, checked to be ours, and locked.
+//!
+//! The lock is that of the open file (`flock`), so that it ends with the process however that
+//! ends. It binds every process that transfers to the same name, and nobody else.
+
+use std::fs::{File, TryLockError};
+use std::io;
+
+use xdfs_proto::{Code, Fault, Retry};
+use xdfs_sys::fs::{self, FileKind};
+
+use super::path::{HiddenNames, OPEN_TARGET};
+use super::target::Target;
+use crate::BUSY_RETRY;
+
+/// How often the partial file may vanish or turn out not to be ours before we give up.
+const ATTEMPTS: u32 = 16;
+/// Permissions of a partial file: nobody else reads what isn't published.
+const PRIVATE: u32 = 0o600;
+
+/// A partial file that this sink alone may write.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) file: File,
+    /// It was made just now, and is empty.
+    pub(super) is_new: bool,
+}
+
+impl Partial {
+    /// Opens or makes the partial file of `target`, and locks it.
+    pub(super) fn open(target: &Target, names: &HiddenNames) -> Result<Self, Fault> {
+        let io_fault = |error: &io::Error| Fault::from_io(OPEN_TARGET, &target.path, error);
+        for _ in 0..ATTEMPTS {
+            let (file, is_new) = match target.dir.create_new(&names.partial) {
+                Ok(file) => (file, true),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    match open_existing(target, names)? {
+                        Some(file) => (file, false),
+                        None => continue,
+                    }
+                }
+                Err(error) => return Err(io_fault(&error)),
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(busy(target)),
+                Err(TryLockError::Error(error)) => {
+                    let cause = format!("the file system can't lock a file: {error}");
+                    let fault = Fault::new(Code::Unsupported, OPEN_TARGET, cause);
+                    return Err(fault.path(&target.path));
+                }
+            }
+            // Who held the lock before may have published or removed this very file.
+            if !is_named(target, names, &file).map_err(|error| io_fault(&error))? {
+                continue;
+            }
+            let meta = fs::meta(&file).map_err(|error| io_fault(&error))?;
+            // A second name may be that of a published file, and another owner could write to it
+            // after it is verified.
+            if !is_new && (meta.links != 1 || !fs::is_ours(&meta)) {
+                remove(target, names)?;
+                continue;
+            }
+            if !is_new {
+                fs::set_mode(&file, PRIVATE).map_err(|error| io_fault(&error))?;
+            }
+            return Ok(Self { file, is_new });
+        }
+        Err(busy(target))
+    }
+}
+
+/// Opens a partial file that exists; `None` to try again, since it vanished or was removed.
+fn open_existing(target: &Target, names: &HiddenNames) -> Result<Option<File>, Fault> {
+    let opened = target.dir.open_existing(&names.partial);
+    let kind = match &opened {
+        Ok(file) => fs::meta(file).map(|meta| Some(meta.kind)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => target
+            .dir
+            .meta_of(&names.partial)
+            .map(|meta| meta.map(|m| m.kind)),
+    };
+    let kind = kind.map_err(|error| Fault::from_io(OPEN_TARGET, &target.path, &error))?;
+    match (kind, opened) {
+        (None, _) => Ok(None),
+        (Some(FileKind::Regular), Ok(file)) => Ok(Some(file)),
+        (Some(FileKind::Regular), Err(error)) => {
+            let name = names.partial.escape_ascii();
+            Err(
+                Fault::from_io(OPEN_TARGET, &target.path, &error).hint(format!(
+                    "the unfinished transfer '{name}' is another user's; remove it"
+                )),
+            )
+        }
+        // Something that no transfer left there.
+        (Some(_), _) => remove(target, names).map(|()| None),
+    }
+}
+
+fn remove(target: &Target, names: &HiddenNames) -> Result<(), Fault> {
+    match target.dir.remove(&names.partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let name = names.partial.escape_ascii();
+            Err(Fault::from_io(OPEN_TARGET, &target.path, &error)
+                .hint(format!("'{name}' is in the way; remove it")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the open file is still the one that has the name of the partial file.
+pub(super) fn is_named(target: &Target, names: &HiddenNames, file: &File) -> io::Result<bool> {
+    let named = target.dir.meta_of(&names.partial)?;
+    let ours = fs::meta(file)?;
+    Ok(named.is_some_and(|named| named.identity == ours.identity))
+}
+
+/// Tells whether another transfer writes the target, without making anything.
+pub(super) fn check_free(target: &Target, names: &HiddenNames) -> Result<(), Fault> {
+    match target
+        .dir
+        .open_existing(&names.partial)
+        .map(|file| file.try_lock())
+    {
+        Ok(Err(TryLockError::WouldBlock)) => Err(busy(target)),
+        _ => Ok(()),
+    }
+}
+
+fn busy(target: &Target) -> Fault {
+    let wait = u32::try_from(BUSY_RETRY.as_millis()).unwrap_or(u32::MAX);
+    Fault::new(
+        Code::Busy,
+        OPEN_TARGET,
+        "another transfer is writing to this target",
+    )
+    .path(&target.path)
+    .hint("wait for it to end, or choose another target")
+    .retry(Retry::AfterMs(wait))
+}

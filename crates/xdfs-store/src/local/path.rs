@@ -1,0 +1,219 @@
+//! Paths and names as bytes: how a path is taken apart, and which names are ours.
+//!
+//! Nothing here decides whether a path stays beneath a root: the kernel does. The bytes are only
+//! cut at the separators.
+
+use std::io;
+use std::path::PathBuf;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::{self, Dir, ResolveError};
+
+pub(super) const OPEN_SOURCE: &str = "open the source";
+pub(super) const OPEN_TARGET: &str = "open the target";
+
+/// The end of the name of a partial file.
+pub(super) const PARTIAL_SUFFIX: &str = ".xdfs-part";
+/// The end of the name of a journal.
+pub(super) const JOURNAL_SUFFIX: &str = ".xdfs-journal";
+/// The end of the name of a journal while it is rewritten.
+pub(super) const NEW_JOURNAL_SUFFIX: &str = ".xdfs-journal-new";
+/// Longest name that the usual file systems take, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest part of a target's name that a hidden name can carry whole.
+const WHOLE_BYTES_MAX: usize = NAME_BYTES_MAX - NEW_JOURNAL_SUFFIX.len() - 1;
+/// Bytes of the hash, in hexadecimal, that stands for the rest of a longer name.
+const HASH_DIGITS: usize = 32;
+
+/// The hidden siblings of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HiddenNames {
+    pub(super) partial: Vec<u8>,
+    pub(super) journal: Vec<u8>,
+    pub(super) new_journal: Vec<u8>,
+}
+
+impl HiddenNames {
+    pub(super) fn of(name: &[u8]) -> Self {
+        let stem = stem(name);
+        let with = |suffix: &str| [b".", &*stem, suffix.as_bytes()].concat();
+        Self {
+            partial: with(PARTIAL_SUFFIX),
+            journal: with(JOURNAL_SUFFIX),
+            new_journal: with(NEW_JOURNAL_SUFFIX),
+        }
+    }
+}
+
+/// The name, or if it is too long as much of its beginning as fits, and a hash of the whole.
+fn stem(name: &[u8]) -> Vec<u8> {
+    if name.len() <= WHOLE_BYTES_MAX {
+        return name.to_vec();
+    }
+    let mut cut = WHOLE_BYTES_MAX - HASH_DIGITS - 1;
+    // Not within a character, for file systems that insist on UTF-8.
+    while cut > 0 && name[cut] & 0xC0 == 0x80 {
+        cut -= 1;
+    }
+    let hash = blake3::hash(name).to_hex();
+    [&name[..cut], b"~", &hash.as_bytes()[..HASH_DIGITS]].concat()
+}
+
+/// Whether a name is that of a partial file or a journal, also for file systems that don't tell
+/// upper case from lower case or drop dots and blanks at the end.
+pub(super) fn is_hidden_name(name: &[u8]) -> bool {
+    let end = name
+        .iter()
+        .rposition(|b| !matches!(b, b'.' | b' '))
+        .map_or(0, |i| i + 1);
+    let name = name[..end].to_ascii_lowercase();
+    [PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX]
+        .iter()
+        .any(|suffix| name.starts_with(b".") && name.ends_with(suffix.as_bytes()))
+}
+
+/// The fault of a name that is ours.
+pub(super) fn hidden_fault(operation: &str, path: &[u8]) -> Fault {
+    let cause = "names of this form belong to unfinished transfers";
+    Fault::new(Code::PermissionDenied, operation, cause)
+        .path(path)
+        .hint("use another name")
+}
+
+/// Refuses bytes that no path has.
+pub(super) fn check_bytes(operation: &str, path: &[u8]) -> Result<(), Fault> {
+    if path.contains(&0) {
+        let cause = "the path has a zero byte";
+        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(path));
+    }
+    Ok(())
+}
+
+/// A path by the rules of this process.
+pub(super) fn ordinary(operation: &str, path: &[u8]) -> Result<PathBuf, Fault> {
+    if path.is_empty() {
+        return Err(Fault::new(
+            Code::InvalidArgument,
+            operation,
+            "the path is empty",
+        ));
+    }
+    fs::path_from_bytes(path).map_err(|error| bad_path(operation, path, &error))
+}
+
+fn bad_path(operation: &str, path: &[u8], error: &io::Error) -> Fault {
+    Fault::new(Code::InvalidArgument, operation, error.to_string()).path(path)
+}
+
+/// A path of a peer without the '/' that means the root.
+pub(super) fn beneath(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
+    &path[start..]
+}
+
+/// The last component, and what stands before it. The last component is empty if the path can
+/// only name a directory: it is empty, or ends in '/', '.' or '..'.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let cut = path.iter().rposition(is_separator).map_or(0, |i| i + 1);
+    let (parent, last) = path.split_at(cut);
+    if last.is_empty() || last == b"." || last == b".." {
+        (path, b"")
+    } else {
+        (parent, last)
+    }
+}
+
+fn is_separator(byte: &u8) -> bool {
+    *byte == b'/' || (cfg!(windows) && *byte == b'\\')
+}
+
+/// Opens a source of a peer.
+pub(super) fn open_source_beneath(root: &Dir, path: &[u8]) -> Result<std::fs::File, Fault> {
+    check_bytes(OPEN_SOURCE, path)?;
+    let (_, last) = split(path);
+    if is_hidden_name(last) {
+        return Err(hidden_fault(OPEN_SOURCE, path));
+    }
+    root.open_for_reading_beneath(beneath(path))
+        .map_err(|error| match error {
+            ResolveError::Io(error) => open_source_fault(path, &error),
+            error => resolve_fault(OPEN_SOURCE, path, &error),
+        })
+}
+
+/// The fault of a source that can't be opened.
+pub(super) fn open_source_fault(path: &[u8], error: &io::Error) -> Fault {
+    // What Unix says of a socket, and of a device that isn't there.
+    const NO_SUCH_DEVICE_OR_ADDRESS: i32 = 6;
+    if cfg!(unix) && error.raw_os_error() == Some(NO_SUCH_DEVICE_OR_ADDRESS) {
+        let cause = "it is a socket or a device, not a regular file";
+        return Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path);
+    }
+    Fault::from_io(OPEN_SOURCE, path, error)
+}
+
+/// The fault of a path that isn't resolved.
+pub(super) fn resolve_fault(operation: &str, path: &[u8], error: &ResolveError) -> Fault {
+    match error {
+        ResolveError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            bad_path(operation, path, error)
+        }
+        ResolveError::Io(error) => Fault::from_io(operation, path, error),
+        error => Fault::new(Code::PathEscape, operation, error.to_string())
+            .path(path)
+            .hint("name a file within the directory that the server offers"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_names_fit_and_differ() {
+        for length in [1, 100, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX + 1, 254, 255, 4000] {
+            let names = HiddenNames::of("é".repeat(length).as_bytes());
+            for name in [&names.partial, &names.journal, &names.new_journal] {
+                assert!(name.len() <= NAME_BYTES_MAX, "{length}: {}", name.len());
+                assert!(is_hidden_name(name));
+                assert!(str::from_utf8(name).is_ok());
+            }
+        }
+        let long = |last: char| HiddenNames::of(format!("{}{last}", "x".repeat(254)).as_bytes());
+        assert_ne!(long('a'), long('b'));
+        // Bytes that are nothing but the middle of characters.
+        assert!(HiddenNames::of(&[0x80; 255]).partial.len() <= NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn our_names_are_known_in_every_dress() {
+        for name in [
+            ".a.xdfs-part",
+            ".A.XDFS-Part",
+            ".a.xdfs-journal",
+            ".a.xdfs-part. .",
+        ] {
+            assert!(is_hidden_name(name.as_bytes()), "{name}");
+        }
+        for name in ["a.xdfs-part", ".xdfs", ".a.xdfs-partial", "", "."] {
+            assert!(!is_hidden_name(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_are_cut_at_the_last_component() {
+        let cut = |p: &str| {
+            let (parent, last) = split(p.as_bytes());
+            (
+                String::from_utf8_lossy(parent).into_owned(),
+                String::from_utf8_lossy(last).into_owned(),
+            )
+        };
+        assert_eq!(cut("a/b"), ("a/".into(), "b".into()));
+        assert_eq!(cut("b"), (String::new(), "b".into()));
+        assert_eq!(cut("/b"), ("/".into(), "b".into()));
+        for dir in ["", "/", "a/", "a/.", "..", "a/..", "."] {
+            assert_eq!(cut(dir), (dir.to_owned(), String::new()), "{dir}");
+        }
+    }
+}

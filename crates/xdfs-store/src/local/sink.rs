@@ -1,0 +1,430 @@
+//! A local file as a sink: written under a hidden name, published by a rename.
+//!
+//! The order that keeps the journal honest is checked here: [`Sink::record`] refuses a range that
+//! was written and not synchronised since, and after a failed synchronisation the ranges concerned
+//! stay refused until they have been written again.
+
+use std::fs::FileTimes;
+use std::io::{self, IoSlice};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use xdfs_proto::digest::{Fragment, FragmentMap};
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
+use xdfs_sys::fs::{self, Storage};
+
+use super::journal_file::JournalFile;
+use super::partial::{self, Partial};
+use super::path::{HiddenNames, OPEN_TARGET};
+use super::target::Target;
+use crate::{Capabilities, OpenedSink, Sink, SinkRequest};
+
+/// Files below this length aren't preallocated: a file system places so small a file well without.
+const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
+
+/// Checks what [`open`] would, and makes nothing.
+pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault> {
+    target.check(OPEN_TARGET, request.overwrite)?;
+    target
+        .dir
+        .check_writable()
+        .map_err(|error| Fault::from_io(OPEN_TARGET, &target.path, &error))?;
+    partial::check_free(target, &HiddenNames::of(&target.name))
+}
+
+/// Opens the sink of a target that was resolved.
+pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+    target.check(OPEN_TARGET, request.overwrite)?;
+    let names = HiddenNames::of(&target.name);
+    let Partial { file, is_new } = Partial::open(&target, &names)?;
+    let path = target.path.clone();
+    let io_fault = |error: io::Error| Fault::from_io(OPEN_TARGET, &path, &error);
+    let mut sink = LocalSink {
+        journal: JournalFile::new(request),
+        durable: FragmentMap::new(request.digest),
+        size: fs::meta(&file).map_err(io_fault)?.length,
+        storage: fs::storage_of(&file),
+        request: request.clone(),
+        preallocated: 0,
+        unsynced: RangeSet::new(),
+        lost: RangeSet::new(),
+        is_closed: false,
+        target,
+        names,
+        file,
+    };
+    // Who held the lock a moment ago may have published just now.
+    sink.target.check(OPEN_TARGET, request.overwrite)?;
+    let mut earlier = None;
+    if !is_new && request.resume {
+        let loaded = JournalFile::load(&sink.target.dir, &sink.names, request, sink.size);
+        earlier = loaded.map_err(io_fault)?;
+    }
+    match earlier {
+        Some((journal, durable)) => (sink.journal, sink.durable) = (journal, durable),
+        None => sink.start_over().map_err(io_fault)?,
+    }
+    sink.reserve()?;
+    Ok(OpenedSink {
+        path,
+        durable: sink.durable.fragments().copied().collect(),
+        block_size: sink.journal.block_size(),
+        sink: Box::new(sink),
+    })
+}
+
+/// A partial file on its way to its name.
+#[derive(Debug)]
+struct LocalSink {
+    target: Target,
+    names: HiddenNames,
+    request: SinkRequest,
+    file: std::fs::File,
+    journal: JournalFile,
+    /// What the journal holds.
+    durable: FragmentMap,
+    /// The length of the file now.
+    size: u64,
+    /// Bytes for which storage was reserved.
+    preallocated: u64,
+    storage: Storage,
+    /// Written since the last synchronisation.
+    unsynced: RangeSet,
+    /// Written before a synchronisation that failed, and not again since: the system may have
+    /// dropped these bytes, and the next synchronisation wouldn't tell.
+    lost: RangeSet,
+    /// Published or discarded.
+    is_closed: bool,
+}
+
+impl LocalSink {
+    fn fault(&self, operation: &str, error: &io::Error) -> Fault {
+        Fault::from_io(operation, &self.target.path, error)
+    }
+
+    /// Forgets what an earlier attempt left. The journal goes first, and durably: it must not be
+    /// there any more when the file that it speaks of gets other content.
+    fn start_over(&mut self) -> io::Result<()> {
+        if JournalFile::remove(&self.target.dir, &self.names)? {
+            self.target.dir.sync()?;
+        }
+        if self.size > 0 {
+            self.file.set_len(0)?;
+            self.size = 0;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the file will fit, as far as that can be known.
+    fn reserve(&mut self) -> Result<(), Fault> {
+        let Some(length) = self.request.length else {
+            return Ok(());
+        };
+        match self.storage {
+            Storage::Extents if length >= PREALLOCATE_BYTES_MIN => {
+                fs::preallocate(&self.file, length)
+                    .map_err(|error| self.fault("reserve space", &error))?;
+                self.preallocated = length;
+            }
+            // Reserving pages costs as much as writing them.
+            Storage::Memory => {
+                let missing = length.saturating_sub(self.durable.ranges().total());
+                let left = fs::space_left(&self.file);
+                if let Some(left) = left.filter(|left| *left < missing) {
+                    let cause = format!("{missing} bytes are needed and {left} are left");
+                    return Err(Fault::new(Code::NoSpace, "reserve space", cause)
+                        .path(&self.target.path)
+                        .hint("free some space and run the same command again"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives the file its length, mode and time.
+    fn finish_file(&mut self, length: u64) -> io::Result<()> {
+        // Also gives back what was reserved past the end.
+        if self.size != length || self.preallocated > length {
+            self.file.set_len(length)?;
+            self.size = length;
+        }
+        // No bits that would let a peer make programs which run as somebody else.
+        let mode = self
+            .request
+            .mode
+            .map_or_else(fs::default_mode, |mode| mode & 0o777);
+        match fs::set_mode(&self.file, mode) {
+            // The file is ours, so that this is a file system without permissions.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
+        if let Some(time) = self.request.mtime_ns.and_then(time_of) {
+            self.file.set_times(FileTimes::new().set_modified(time))?;
+        }
+        Ok(())
+    }
+
+    fn sync_by(&mut self, sync: impl FnOnce(&std::fs::File) -> io::Result<()>) -> io::Result<()> {
+        if !self.lost.as_slice().is_empty() {
+            return Err(io::Error::other(format!(
+                "{} bytes were lost by an earlier failure and not written again",
+                self.lost.total()
+            )));
+        }
+        let result = sync(&self.file);
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if result.is_err() {
+            self.lost = unsynced;
+        }
+        result
+    }
+
+    /// Gives the partial file the name of the target.
+    fn rename(&self) -> Result<(), Fault> {
+        let target = &self.target;
+        let fault = |error: &io::Error| Fault::from_io("publish", &target.path, error);
+        if !partial::is_named(target, &self.names, &self.file).map_err(|error| fault(&error))? {
+            let cause = "somebody removed or replaced the partial file";
+            return Err(Fault::new(Code::Io, "publish", cause).path(&target.path));
+        }
+        target.check("publish", self.request.overwrite)?;
+        if self.request.overwrite {
+            return target
+                .dir
+                .rename(&self.names.partial, &target.name)
+                .map_err(|e| fault(&e));
+        }
+        match target.dir.rename_new(&self.names.partial, &target.name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(target.exists("publish"))
+            }
+            result => result.map_err(|error| fault(&error)),
+        }
+    }
+
+    fn remove_hidden(&mut self) -> io::Result<()> {
+        self.is_closed = true;
+        JournalFile::remove(&self.target.dir, &self.names)?;
+        if partial::is_named(&self.target, &self.names, &self.file)? {
+            self.target.dir.remove(&self.names.partial)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for LocalSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_writes: true,
+            slow_writes: true,
+            durable: true,
+            atomic_publish: true,
+        }
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let length = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let Some(range) = ByteRange::at(offset, length) else {
+            let cause = "the file would be longer than any file can be";
+            return Err(Fault::new(Code::InvalidArgument, "write", cause).path(&self.target.path));
+        };
+        // Before the write, since a write that fails may have changed a part.
+        self.unsynced.insert(range);
+        fs::write_all_at(&self.file, bufs, offset).map_err(|error| self.fault("write", &error))?;
+        self.lost.remove(range);
+        self.size = self.size.max(range.end);
+        Ok(())
+    }
+
+    fn begin_write_back(&mut self, range: ByteRange) {
+        if self.storage != Storage::Memory {
+            fs::begin_write_back(&self.file, range.start, range.len());
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.sync_by(std::fs::File::sync_data)
+            .map_err(|error| self.fault("sync", &error))
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        // Nothing can be resumed that can't be recognised.
+        if self.request.tag == SourceTag::default() {
+            return Ok(());
+        }
+        let is_early =
+            |f: &&Fragment| self.unsynced.overlaps(f.range) || self.lost.overlaps(f.range);
+        if let Some(early) = durable.iter().find(is_early) {
+            let cause = format!("the range {} isn't durable yet", early.range);
+            return Err(Fault::new(Code::Internal, "record", cause).path(&self.target.path));
+        }
+        // A hole at the end: the file must be as long as the journal says.
+        let end = durable
+            .iter()
+            .map(|fragment| fragment.range.end)
+            .max()
+            .unwrap_or(0);
+        if end > self.size {
+            self.file
+                .set_len(end)
+                .and_then(|()| self.file.sync_data())
+                .map_err(|error| self.fault("record", &error))?;
+            self.size = end;
+        }
+        let new: Vec<Fragment> = durable
+            .iter()
+            .filter(|fragment| self.durable.insert(**fragment))
+            .copied()
+            .collect();
+        self.journal
+            .append(&self.target.dir, &self.names, &new, &self.durable)
+            .map_err(|error| self.fault("record", &error))
+    }
+
+    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+        self.finish_file(length)
+            .map_err(|error| self.fault("publish", &error))?;
+        self.sync_by(std::fs::File::sync_all)
+            .map_err(|error| self.fault("publish", &error))?;
+        self.rename()?;
+        self.is_closed = true;
+        // One that stays has no partial file any more, and the next attempt removes it.
+        let _ = JournalFile::remove(&self.target.dir, &self.names);
+        self.target
+            .dir
+            .sync()
+            .map_err(|error| self.fault("publish", &error))
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.remove_hidden()
+            .map_err(|error| self.fault("discard", &error))
+    }
+}
+
+impl Drop for LocalSink {
+    /// What is durable stays for the next attempt; a file without any is of no use to it.
+    fn drop(&mut self) {
+        if !self.is_closed && self.durable.ranges().as_slice().is_empty() {
+            let _ = self.remove_hidden();
+        }
+    }
+}
+
+/// A time of nanoseconds since 1970, if the system can express it.
+fn time_of(nanoseconds: i64) -> Option<SystemTime> {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds < 0 {
+        UNIX_EPOCH.checked_sub(distance)
+    } else {
+        UNIX_EPOCH.checked_add(distance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_proto::digest::{DigestKind, FragmentState};
+
+    use super::*;
+
+    fn request() -> SinkRequest {
+        SinkRequest {
+            path: b"file".to_vec(),
+            name: Vec::new(),
+            length: None,
+            tag: SourceTag([1; 16]),
+            mode: None,
+            mtime_ns: None,
+            digest: DigestKind::None,
+            block_size: 4096,
+            overwrite: false,
+            resume: true,
+        }
+    }
+
+    fn sink(dir: &std::path::Path, request: &SinkRequest) -> LocalSink {
+        let root = fs::Dir::open(dir).unwrap();
+        let target = Target::resolve(Some(&root), request).unwrap();
+        let names = HiddenNames::of(&target.name);
+        let Partial { file, .. } = Partial::open(&target, &names).unwrap();
+        LocalSink {
+            journal: JournalFile::new(request),
+            durable: FragmentMap::new(request.digest),
+            size: 0,
+            storage: Storage::Other,
+            request: request.clone(),
+            preallocated: 0,
+            unsynced: RangeSet::new(),
+            lost: RangeSet::new(),
+            is_closed: false,
+            target,
+            names,
+            file,
+        }
+    }
+
+    fn fragment(start: u64, end: u64) -> Fragment {
+        Fragment {
+            range: ByteRange { start, end },
+            state: FragmentState::None,
+        }
+    }
+
+    /// After a failure the system forgets which pages it could not write: a second call would
+    /// succeed and mean nothing.
+    #[test]
+    fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sink = sink(dir.path(), &request());
+        let bytes = [1; 8192];
+        sink.write_at(0, &[IoSlice::new(&bytes[..4096])]).unwrap();
+        sink.sync().unwrap();
+        sink.write_at(4096, &[IoSlice::new(&bytes)]).unwrap();
+        sink.sync_by(|_| Err(io::Error::other("the disk is gone")))
+            .unwrap_err();
+        // What was durable before still is.
+        sink.record(&[fragment(0, 4096)]).unwrap();
+        let fault = sink.sync().unwrap_err();
+        assert!(fault.cause.contains("8192 bytes were lost"), "{fault}");
+        assert_eq!(
+            sink.record(&[fragment(4096, 8192)]).unwrap_err().code,
+            Code::Internal
+        );
+        // A part isn't enough.
+        sink.write_at(4096, &[IoSlice::new(&bytes[..4096])])
+            .unwrap();
+        sink.sync().unwrap_err();
+        sink.publish(12288).unwrap_err();
+        assert!(!dir.path().join("file").exists());
+        sink.write_at(8192, &[IoSlice::new(&bytes[..4096])])
+            .unwrap();
+        sink.sync().unwrap();
+        sink.record(&[fragment(4096, 12288)]).unwrap();
+        sink.publish(12288).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [1; 12288]);
+    }
+
+    /// The journal's own file may fail too; then it is written anew before it grows.
+    #[test]
+    fn a_journal_that_failed_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sink = sink(dir.path(), &request());
+        sink.write_at(0, &[IoSlice::new(&[1; 8192])]).unwrap();
+        sink.sync().unwrap();
+        sink.record(&[fragment(0, 4096)]).unwrap();
+        // A directory in the place of the new journal makes the next rewriting fail.
+        let obstacle = dir.path().join(".file.xdfs-journal-new");
+        std::fs::create_dir(&obstacle).unwrap();
+        sink.journal.break_for_test();
+        sink.record(&[fragment(4096, 8192)]).unwrap_err();
+        std::fs::remove_dir(&obstacle).unwrap();
+        // Nothing new, but what failed is made up for.
+        sink.record(&[fragment(4096, 8192)]).unwrap();
+        drop(sink);
+        let root = fs::Dir::open(dir.path()).unwrap();
+        let target = Target::resolve(Some(&root), &request()).unwrap();
+        let again = open(target, &request()).unwrap();
+        assert_eq!(again.durable, [fragment(0, 8192)]);
+    }
+}

@@ -1,0 +1,148 @@
+//! A local file as a source.
+
+use std::fs::File;
+
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_sys::fs::{self, FileKind, Meta};
+
+use super::path::OPEN_SOURCE;
+use crate::{Source, SourceInfo};
+
+/// A regular file that is open for reading.
+///
+/// What is read is the file that was opened, whatever happens to its name: a file that is replaced
+/// by a rename or removed meanwhile is still read to its end in one version. A file that is
+/// written to meanwhile is found out by its length or its time of modification.
+#[derive(Debug)]
+pub(super) struct LocalSource {
+    file: File,
+    path: Vec<u8>,
+    info: SourceInfo,
+    opened: Meta,
+    /// The stretch of data found last, so that a block costs no call within it. Empty at first;
+    /// the whole file if it isn't sparse.
+    extent: ByteRange,
+}
+
+impl LocalSource {
+    /// Takes an open file if it is a regular one.
+    pub(super) fn new(file: File, path: &[u8]) -> Result<Self, Fault> {
+        let opened = fs::meta(&file).map_err(|error| Fault::from_io(OPEN_SOURCE, path, &error))?;
+        match opened.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => {
+                let cause = "it is a directory, not a regular file";
+                return Err(Fault::new(Code::IsDirectory, OPEN_SOURCE, cause).path(path));
+            }
+            kind => {
+                let cause = format!("it is {kind}, not a regular file");
+                return Err(Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path));
+            }
+        }
+        fs::advise_sequential(&file);
+        let is_sparse = opened.allocated.is_some_and(|bytes| bytes < opened.length);
+        let extent = ByteRange {
+            start: 0,
+            end: if is_sparse { 0 } else { opened.length },
+        };
+        let info = SourceInfo {
+            length: Some(opened.length),
+            tag: tag(&opened),
+            mode: opened.mode,
+            mtime_ns: Some(opened.mtime_ns),
+            random_reads: true,
+        };
+        Ok(Self {
+            file,
+            path: path.to_vec(),
+            info,
+            opened,
+            extent,
+        })
+    }
+
+    fn fault(&self, error: &std::io::Error) -> Fault {
+        Fault::from_io("read", &self.path, error)
+    }
+
+    fn changed(&self, cause: impl Into<String>) -> Fault {
+        Fault::new(Code::SourceChanged, "read", cause)
+            .path(&self.path)
+            .hint("run the same command again when nothing writes to the file")
+    }
+}
+
+/// Identifies the version: device, inode, length and time of modification. The time of change is
+/// left out, since a new name or other permissions don't change the content.
+fn tag(meta: &Meta) -> SourceTag {
+    let mut hasher = blake3::Hasher::new();
+    let (device, inode) = meta.identity.unwrap_or_default();
+    for number in [device, inode, meta.length, meta.mtime_ns.cast_unsigned()] {
+        hasher.update(&number.to_be_bytes());
+    }
+    let mut tag = [0; 16];
+    tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    SourceTag(tag)
+}
+
+impl Source for LocalSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let left = self.opened.length.saturating_sub(offset);
+        let wanted = usize::try_from(left).map_or(buf.len(), |left| buf.len().min(left));
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            match fs::read_at(&self.file, &mut buf[done..wanted], at) {
+                Ok(0) => {
+                    return Err(self.changed(format!(
+                        "it was truncated while it was read: {} bytes at the start, {at} now",
+                        self.opened.length
+                    )));
+                }
+                Ok(read) => done += read,
+                Err(error) => return Err(self.fault(&error)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        let end = end.min(self.opened.length);
+        if offset >= end {
+            return Ok(None);
+        }
+        if offset < self.extent.start || offset >= self.extent.end {
+            match fs::next_extent(&self.file, offset).map_err(|error| self.fault(&error))? {
+                Some((start, end)) => self.extent = ByteRange { start, end },
+                None => return Ok(None),
+            }
+        }
+        let start = offset.max(self.extent.start);
+        let end = end.min(self.extent.end);
+        Ok((start < end).then_some(ByteRange { start, end }))
+    }
+
+    fn will_read(&mut self, range: ByteRange) {
+        fs::advise_will_need(&self.file, range.start, range.len());
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        let now = fs::meta(&self.file).map_err(|error| self.fault(&error))?;
+        let before = &self.opened;
+        let what = match now.length.cmp(&before.length) {
+            std::cmp::Ordering::Less => "truncated",
+            std::cmp::Ordering::Greater => "extended",
+            std::cmp::Ordering::Equal if now.mtime_ns != before.mtime_ns => "modified",
+            std::cmp::Ordering::Equal => return Ok(()),
+        };
+        Err(self.changed(format!(
+            "it was {what} while it was read: {} bytes at the start, {} now",
+            before.length, now.length
+        )))
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a transfer will publish: the directory, held open, and the name within it.
+
+use std::io;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::{Dir, FileKind, ResolveError};
+
+use super::path::{self, OPEN_TARGET};
+use crate::SinkRequest;
+
+/// A target that has been resolved. From here on nothing depends on the path any more.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The directory that the target will stand in.
+    pub(super) dir: Dir,
+    /// Its name there: one component.
+    pub(super) name: Vec<u8>,
+    /// The path as the one who asked would write it.
+    pub(super) path: Vec<u8>,
+}
+
+impl Target {
+    /// Finds the directory and the name of a request, beneath `root` if there is one.
+    pub(super) fn resolve(root: Option<&Dir>, request: &SinkRequest) -> Result<Self, Fault> {
+        let asked = &request.path;
+        path::check_bytes(OPEN_TARGET, asked)?;
+        if root.is_none() && asked.is_empty() {
+            return Err(Fault::new(
+                Code::InvalidArgument,
+                OPEN_TARGET,
+                "the path is empty",
+            ));
+        }
+        let (parent, last) = path::split(asked);
+        if last.is_empty() {
+            let dir = open_dir(root, parent).map_err(|error| match &error {
+                ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound => no_directory(asked),
+                _ => path::resolve_fault(OPEN_TARGET, asked, &error),
+            })?;
+            return Self::inside(dir, request);
+        }
+        let dir = open_dir(root, parent).map_err(|error| match &error {
+            ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+                no_directory(asked).hint("make the directory first")
+            }
+            _ => path::resolve_fault(OPEN_TARGET, asked, &error),
+        })?;
+        let meta = dir
+            .meta_of(last)
+            .map_err(|error| path::resolve_fault(OPEN_TARGET, asked, &ResolveError::Io(error)))?;
+        // A link may lead to a directory. The link is judged from the root, so that it may lead
+        // anywhere beneath.
+        if meta.is_some_and(|m| matches!(m.kind, FileKind::Directory | FileKind::Symlink)) {
+            match open_dir(root, asked) {
+                Ok(inner) => return Self::inside(inner, request),
+                Err(ResolveError::Io(error))
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) => {}
+                Err(error) => return Err(path::resolve_fault(OPEN_TARGET, asked, &error)),
+            }
+        }
+        Self::named(dir, last, asked.clone())
+    }
+
+    /// The target inside a directory that the path names.
+    fn inside(dir: Dir, request: &SinkRequest) -> Result<Self, Fault> {
+        let (asked, name) = (&request.path, &request.name);
+        if name.is_empty() {
+            return Err(
+                Fault::new(Code::IsDirectory, OPEN_TARGET, "it is a directory")
+                    .path(asked)
+                    .hint("name a file in it"),
+            );
+        }
+        let is_component = name != b"." && name != b".." && !name.iter().any(is_never_in_a_name);
+        if !is_component {
+            let cause = format!("'{}' can't be the name of a file", name.escape_ascii());
+            return Err(Fault::new(Code::InvalidArgument, OPEN_TARGET, cause).path(asked));
+        }
+        let separator: &[u8] = if asked.is_empty() || asked.ends_with(b"/") {
+            b""
+        } else {
+            b"/"
+        };
+        Self::named(dir, name, [asked, separator, name].concat())
+    }
+
+    fn named(dir: Dir, name: &[u8], path: Vec<u8>) -> Result<Self, Fault> {
+        if path::is_hidden_name(name) {
+            return Err(path::hidden_fault(OPEN_TARGET, &path));
+        }
+        Ok(Self {
+            dir,
+            name: name.to_vec(),
+            path,
+        })
+    }
+
+    /// Checks what stands under the name. A symbolic link counts as a file: with `overwrite` the
+    /// link itself is replaced, and what it leads to stays as it is.
+    pub(super) fn check(&self, operation: &str, overwrite: bool) -> Result<(), Fault> {
+        let meta = self.dir.meta_of(&self.name).map_err(|error| {
+            path::resolve_fault(operation, &self.path, &ResolveError::Io(error))
+        })?;
+        let Some(meta) = meta else { return Ok(()) };
+        match meta.kind {
+            FileKind::Directory => {
+                Err(Fault::new(Code::IsDirectory, operation, "it is a directory").path(&self.path))
+            }
+            FileKind::Regular | FileKind::Symlink if overwrite => Ok(()),
+            FileKind::Regular | FileKind::Symlink => Err(self.exists(operation)),
+            kind => {
+                let cause = format!("{kind} can't be replaced by a file");
+                Err(Fault::new(Code::NotRegularFile, operation, cause).path(&self.path))
+            }
+        }
+    }
+
+    /// The fault of a target that exists.
+    pub(super) fn exists(&self, operation: &str) -> Fault {
+        Fault::new(Code::AlreadyExists, operation, "the target exists")
+            .path(&self.path)
+            .hint("use --force to overwrite")
+    }
+}
+
+fn open_dir(root: Option<&Dir>, path: &[u8]) -> Result<Dir, ResolveError> {
+    match root {
+        Some(root) => root.open_dir_beneath(path::beneath(path)),
+        None => Ok(Dir::open(&xdfs_sys::fs::path_from_bytes(path)?)?),
+    }
+}
+
+fn is_never_in_a_name(byte: &u8) -> bool {
+    matches!(byte, b'/' | 0) || (cfg!(windows) && matches!(byte, b'\\' | b':'))
+}
+
+fn no_directory(path: &[u8]) -> Fault {
+    Fault::new(Code::NotFound, OPEN_TARGET, "no such directory").path(path)
+}

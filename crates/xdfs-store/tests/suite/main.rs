@@ -1,0 +1,19 @@
+//! What stores must do, seen from outside: one list of cases for every store by capability, and
+//! what only local files can get wrong.
+
+#[cfg(test)]
+mod behaviour;
+#[cfg(test)]
+mod builtin;
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod journal;
+#[cfg(test)]
+mod paths;
+#[cfg(test)]
+mod sink;
+#[cfg(test)]
+mod source;
+#[cfg(test)]
+mod stream;

@@ -1,0 +1,137 @@
+//! File system calls: directories as handles, names resolved beneath a root, and the hints and
+//! sparse-file calls that the standard library lacks.
+//!
+//! This module knows system calls and nothing of transfers: what a partial file or a journal is,
+//! and which faults users see, is decided by its only caller, the local store.
+//!
+//! Invariants:
+//! - A name given to a method of [`Dir`] that says "beneath" never leads out of that directory,
+//!   whatever happens to the tree at the same time. On Linux the kernel guarantees it
+//!   (`openat2`); on other Unix systems, and where `openat2` is forbidden, the path is opened one
+//!   component after the other and symbolic links and `..` are refused altogether. On systems
+//!   without directory handles each component is checked before it is used, which holds against
+//!   a client but not against somebody who changes the tree on the server at that moment.
+//! - No call here follows a symbolic link in the last component of a name inside a [`Dir`].
+
+use std::fmt;
+use std::io;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(unix))]
+mod portable;
+#[cfg(unix)]
+mod unix;
+#[cfg(unix)]
+mod walk;
+
+#[cfg(not(unix))]
+pub use portable::{
+    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
+    next_extent, open_for_reading, path_from_bytes, preallocate, read_at, set_mode, space_left,
+    storage_of, write_all_at,
+};
+#[cfg(unix)]
+pub use unix::{
+    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
+    next_extent, open_for_reading, path_from_bytes, preallocate, read_at, set_mode, space_left,
+    storage_of, write_all_at,
+};
+
+/// What stands under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block or character device.
+    Device,
+    /// Something else.
+    Other,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Regular => "a regular file",
+            Self::Directory => "a directory",
+            Self::Symlink => "a symbolic link",
+            Self::Fifo => "a named pipe",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Other => "not a regular file",
+        })
+    }
+}
+
+/// What the system knows of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Bytes of storage it takes; less than `length` for a sparse file. `None` if not known.
+    pub allocated: Option<u64>,
+    /// The last change of its content, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Permission bits, with those for set-user-id, set-group-id and sticky; `None` where there
+    /// are none.
+    pub mode: Option<u32>,
+    /// Device and inode; `None` where the system doesn't tell.
+    pub identity: Option<(u64, u64)>,
+    /// The number of names that the file has; 1 where the system doesn't tell.
+    pub links: u64,
+    /// The user who owns it; `None` where there are none.
+    pub owner: Option<u32>,
+}
+
+/// How a file system stores what is written, as far as it decides how to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Storage {
+    /// In memory: write-back, synchronisation and preallocation have no use.
+    Memory,
+    /// On a disk, by extents, so that preallocation is one cheap call.
+    Extents,
+    /// Elsewhere, or not known.
+    Other,
+}
+
+/// Why a name wasn't resolved beneath its directory.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// It leads out of the directory, or might.
+    Escapes(&'static str),
+    /// The system refused it for another reason.
+    Io(io::Error),
+}
+
+impl From<io::Error> for ResolveError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Escapes(why) => f.write_str(why),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+#[cfg(test)]
+mod tests;

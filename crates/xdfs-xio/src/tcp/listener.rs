@@ -1,0 +1,77 @@
+//! A passive open over TCP.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mio::Interest;
+use mio::net;
+use socket2::{Domain, Protocol, Socket, Type};
+use xdfs_sys::poll::{Poller, Token};
+
+use super::TcpStream;
+use crate::{BACKLOG, Endpoint, Listener, Stream};
+
+/// Listens on one address. An IPv6 listener takes IPv6 only, so that `[::]` and `0.0.0.0` can
+/// stand side by side and mean the same on every system.
+#[derive(Debug)]
+pub struct TcpListener {
+    inner: net::TcpListener,
+    local: SocketAddr,
+}
+
+impl TcpListener {
+    /// Listens on `addr`; port 0 asks for a free one.
+    ///
+    /// # Errors
+    /// The address is taken or not ours.
+    pub fn listen(addr: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        // A restarted server must not wait for the connections of its predecessor to be forgotten.
+        // Windows needs no option for this, and there the option lets others take the port.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        let inner = net::TcpListener::from_std(socket.into());
+        let local = inner.local_addr()?;
+        Ok(Self { inner, local })
+    }
+}
+
+impl Listener for TcpListener {
+    fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
+        loop {
+            let (stream, peer) = match self.inner.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if is_passing(&e) => continue,
+                Err(e) => return Err(e),
+            };
+            // Options fail only on a connection that its peer reset meanwhile: the next, please.
+            if let Ok(stream) = TcpStream::accepted(stream, peer) {
+                return Ok(Box::new(stream));
+            }
+        }
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        poller
+            .registry()
+            .register(&mut self.inner, mio::Token(token.0), Interest::READABLE)
+    }
+
+    fn local_endpoint(&self) -> Endpoint {
+        Endpoint::Tcp(self.local)
+    }
+}
+
+/// The queue went on, but without a connection: a signal, or a peer that left before its turn.
+fn is_passing(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}

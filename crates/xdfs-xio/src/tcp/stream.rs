@@ -1,0 +1,179 @@
+//! An open TCP channel.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use mio::Interest;
+use mio::net;
+use socket2::SockRef;
+use xdfs_sys::poll::{Poller, Token};
+
+use crate::{Capabilities, Stream, connected, set_buffers, shut_writing, uninterrupted};
+
+/// A TCP connection, or one under way.
+#[derive(Debug)]
+pub struct TcpStream {
+    inner: net::TcpStream,
+    peer: SocketAddr,
+    local: bool,
+    ready: bool,
+}
+
+impl TcpStream {
+    /// Begins to connect to `peer`.
+    ///
+    /// # Errors
+    /// What the system says at once, for instance that no route exists.
+    pub fn open(peer: SocketAddr) -> io::Result<Self> {
+        let inner = net::TcpStream::connect(peer)?;
+        Ok(Self {
+            inner,
+            peer,
+            local: is_loopback(peer),
+            ready: false,
+        })
+    }
+
+    /// Takes over a connection that a listener accepted.
+    pub(super) fn accepted(inner: net::TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        let mut stream = Self {
+            inner,
+            peer,
+            local: is_loopback(peer),
+            ready: false,
+        };
+        stream.prepare()?;
+        Ok(stream)
+    }
+
+    /// Sets the options of a connection that is made.
+    fn prepare(&mut self) -> io::Result<()> {
+        self.inner.set_nodelay(true)?;
+        // A connection from one's own address never leaves the machine, whatever the address.
+        let own = self
+            .inner
+            .local_addr()
+            .is_ok_and(|own| own.ip() == self.peer.ip());
+        self.local |= own;
+        if self.local {
+            prefer_unpaced(&SockRef::from(&self.inner));
+        }
+        self.ready = true;
+        Ok(())
+    }
+}
+
+impl Stream for TcpStream {
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        uninterrupted(|| self.inner.read_vectored(bufs))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        uninterrupted(|| self.inner.write_vectored(bufs))
+    }
+
+    fn finish_open(&mut self) -> io::Result<bool> {
+        if !self.ready && connected(self.inner.take_error()?, self.inner.peer_addr())?.is_some() {
+            self.prepare()?;
+        }
+        Ok(self.ready)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        shut_writing(self.inner.shutdown(Shutdown::Write))
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poller
+            .registry()
+            .register(&mut self.inner, mio::Token(token.0), interest)
+    }
+
+    fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
+        poller.registry().deregister(&mut self.inner)
+    }
+
+    fn set_window(&mut self, bytes: u32) -> io::Result<()> {
+        set_buffers(SockRef::from(&self.inner), bytes)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            integrity: false,
+            local: self.local,
+        }
+    }
+
+    fn peer(&self) -> String {
+        self.peer.to_string()
+    }
+}
+
+fn is_loopback(addr: SocketAddr) -> bool {
+    // An IPv4 peer of an IPv6 socket comes as a mapped address.
+    addr.ip().to_canonical().is_loopback()
+}
+
+/// Leaves pacing congestion control on a path that has no queue (see the driver's page). A system
+/// without cubic, or one that forbids the choice, keeps its default: slower, and not wrong.
+#[cfg(target_os = "linux")]
+fn prefer_unpaced(socket: &SockRef<'_>) {
+    let _ = socket.set_tcp_congestion(b"cubic");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn prefer_unpaced(_: &SockRef<'_>) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::open(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let server = TcpStream::accepted(net::TcpStream::from_std(server), peer).unwrap();
+        while !client.finish_open().unwrap() {
+            std::thread::yield_now();
+        }
+        (client, server)
+    }
+
+    #[test]
+    fn both_ends_have_the_options_of_a_local_path() {
+        let (client, server) = pair();
+        for end in [&client, &server] {
+            assert!(end.inner.nodelay().unwrap());
+            assert!(end.capabilities().local);
+            assert!(!end.capabilities().integrity);
+        }
+    }
+
+    #[test]
+    fn the_window_reaches_the_socket() {
+        let (mut client, _server) = pair();
+        let socket = |s: &TcpStream| SockRef::from(&s.inner).recv_buffer_size().unwrap();
+        client.set_window(32 * 1024).unwrap();
+        let small = socket(&client);
+        client.set_window(128 * 1024).unwrap();
+        assert!(small >= 32 * 1024);
+        assert!(socket(&client) > small);
+    }
+
+    #[test]
+    fn loopback_is_known_in_each_form() {
+        for text in [
+            "127.0.0.1:1",
+            "127.9.9.9:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(is_loopback(text.parse().unwrap()), "{text}");
+        }
+        for text in ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+            assert!(!is_loopback(text.parse().unwrap()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Unix sockets: two processes on one machine.
+//!
+//! What it gives: bytes go from one process to the other by a copy of the kernel, so nothing can
+//! change them on the way and [`crate::Capabilities::integrity`] is true; who may connect is
+//! decided by the permissions of the socket file, which is made for its owner alone (0600).
+//! What it does not: other systems than Unix have none here; there both opens answer
+//! [`std::io::ErrorKind::Unsupported`].
+
+#[cfg(unix)]
+mod listener;
+#[cfg(unix)]
+mod stream;
+
+#[cfg(unix)]
+pub use listener::UnixListener;
+#[cfg(unix)]
+pub use stream::UnixStream;
+
+/// The answer of systems without Unix sockets.
+#[cfg(not(unix))]
+pub(crate) fn unsupported() -> std::io::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::Unsupported,
+        "this system has no Unix sockets",
+    )
+}

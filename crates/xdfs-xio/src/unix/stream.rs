@@ -1,0 +1,98 @@
+//! An open channel over a Unix socket.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::path::{Path, PathBuf};
+
+use mio::Interest;
+use mio::net;
+use socket2::SockRef;
+use xdfs_sys::poll::{Poller, Token};
+
+use crate::{Capabilities, Endpoint, Stream, connected, set_buffers, shut_writing, uninterrupted};
+
+/// A connection over a Unix socket.
+#[derive(Debug)]
+pub struct UnixStream {
+    inner: net::UnixStream,
+    /// The socket file; connecting ends have no name of their own.
+    path: PathBuf,
+    ready: bool,
+}
+
+impl UnixStream {
+    /// Connects to the socket file at `path`.
+    ///
+    /// # Errors
+    /// No such file, nobody listens, no permission, or the listener's queue is full.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let inner = net::UnixStream::connect(path).map_err(|e| match e.kind() {
+            // No readiness would follow: the connection was not even begun.
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::ResourceBusy, "the listener's queue is full")
+            }
+            _ => e,
+        })?;
+        Ok(Self {
+            inner,
+            path: path.to_owned(),
+            ready: false,
+        })
+    }
+
+    /// Takes over a connection that a listener at `path` accepted.
+    pub(super) fn accepted(inner: net::UnixStream, path: &Path) -> Self {
+        Self {
+            inner,
+            path: path.to_owned(),
+            ready: true,
+        }
+    }
+}
+
+impl Stream for UnixStream {
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        uninterrupted(|| self.inner.read_vectored(bufs))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        uninterrupted(|| self.inner.write_vectored(bufs))
+    }
+
+    fn finish_open(&mut self) -> io::Result<bool> {
+        if !self.ready {
+            self.ready = connected(self.inner.take_error()?, self.inner.peer_addr())?.is_some();
+        }
+        Ok(self.ready)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        shut_writing(self.inner.shutdown(Shutdown::Write))
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poller
+            .registry()
+            .register(&mut self.inner, mio::Token(token.0), interest)
+    }
+
+    fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
+        poller.registry().deregister(&mut self.inner)
+    }
+
+    fn set_window(&mut self, bytes: u32) -> io::Result<()> {
+        set_buffers(SockRef::from(&self.inner), bytes)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            integrity: true,
+            local: true,
+        }
+    }
+
+    fn peer(&self) -> String {
+        Endpoint::Unix(self.path.clone()).to_string()
+    }
+}

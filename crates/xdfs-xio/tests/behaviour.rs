@@ -1,0 +1,583 @@
+//! What every driver must do, as one list of cases that runs over all of them.
+//!
+//! Readiness is edge-triggered, so a case waits only after `WouldBlock` and fails when no event
+//! comes within [`PATIENCE`]: a lost wake-up is a failed test and not a hanging one.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_sys::poll::{Event, Poller, Token};
+use xdfs_xio::{Capabilities, Endpoint, Listener, Stream, listen, open};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LISTENER: Token = Token(7);
+const CLIENT: Token = Token(8);
+const SERVER: Token = Token(9);
+
+#[derive(Clone, Copy, Debug)]
+enum Driver {
+    Memory,
+    Tcp,
+    Tcp6,
+    #[cfg(unix)]
+    Unix,
+}
+
+/// A place to listen at, and what has to live as long.
+struct Place {
+    endpoint: Endpoint,
+    _folder: tempfile::TempDir,
+}
+
+impl Driver {
+    /// Whether this machine has the transport; a container may lack IPv6, even on loopback.
+    fn is_there(self) -> bool {
+        let there = !matches!(self, Self::Tcp6) || std::net::TcpListener::bind("[::1]:0").is_ok();
+        if !there {
+            eprintln!("not run: this machine has no IPv6");
+        }
+        there
+    }
+
+    fn place(self) -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = match self {
+            Self::Memory => {
+                Endpoint::Memory(format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+            }
+            Self::Tcp => Endpoint::Tcp("127.0.0.1:0".parse().unwrap()),
+            Self::Tcp6 => Endpoint::Tcp("[::1]:0".parse().unwrap()),
+            #[cfg(unix)]
+            Self::Unix => Endpoint::Unix(folder.path().join("socket")),
+        };
+        Place {
+            endpoint,
+            _folder: folder,
+        }
+    }
+}
+
+/// A connected channel, with both ends registered at one poller.
+struct Pair {
+    poller: Poller,
+    client: Box<dyn Stream>,
+    server: Box<dyn Stream>,
+    endpoint: Endpoint,
+    _listener: Box<dyn Listener>,
+    _place: Place,
+}
+
+impl Pair {
+    fn new(driver: Driver) -> Self {
+        let mut pair = Self::unregistered(driver);
+        pair.client.register(&mut pair.poller, CLIENT).unwrap();
+        pair.server.register(&mut pair.poller, SERVER).unwrap();
+        pair
+    }
+
+    fn unregistered(driver: Driver) -> Self {
+        let place = driver.place();
+        let mut poller = Poller::new().unwrap();
+        let mut listener = listen(&place.endpoint).unwrap();
+        listener.register(&mut poller, LISTENER).unwrap();
+        let endpoint = listener.local_endpoint();
+        let mut client = open(&endpoint).unwrap();
+        client.register(&mut poller, CLIENT).unwrap();
+        let server = until(&mut poller, || listener.accept());
+        until(&mut poller, || match client.finish_open()? {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        });
+        client.deregister(&mut poller).unwrap();
+        Self {
+            poller,
+            client,
+            server,
+            endpoint,
+            _listener: listener,
+            _place: place,
+        }
+    }
+}
+
+/// Repeats `call`, waiting for an event after each `WouldBlock`.
+fn until<T>(poller: &mut Poller, mut call: impl FnMut() -> io::Result<T>) -> T {
+    loop {
+        match call() {
+            Ok(done) => return done,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(events(poller)),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// Waits for at least one event.
+fn events(poller: &mut Poller) -> Vec<Event> {
+    let start = Instant::now();
+    let mut out = Vec::new();
+    while out.is_empty() {
+        let left = PATIENCE
+            .checked_sub(start.elapsed())
+            .expect("no event came");
+        poller.wait(&mut out, Some(left)).unwrap();
+    }
+    out
+}
+
+/// Waits until `token` was reported as asked for.
+fn await_event(poller: &mut Poller, token: Token, wanted: impl Fn(&Event) -> bool) {
+    while !events(poller).iter().any(|e| e.token == token && wanted(e)) {}
+}
+
+fn write(poller: &mut Poller, to: &mut dyn Stream, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let n = until(poller, || to.write_vectored(&[IoSlice::new(bytes)]));
+        bytes = &bytes[n..];
+    }
+}
+
+fn read_one(from: &mut dyn Stream, bytes: &mut [u8]) -> io::Result<usize> {
+    from.read_vectored(&mut [IoSliceMut::new(bytes)])
+}
+
+fn read(poller: &mut Poller, from: &mut dyn Stream, mut bytes: &mut [u8]) {
+    while !bytes.is_empty() {
+        let n = until(poller, || read_one(from, bytes));
+        assert_ne!(n, 0, "the stream ended early");
+        bytes = &mut bytes[n..];
+    }
+}
+
+fn would_block<T: std::fmt::Debug>(result: io::Result<T>) {
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+fn opens_and_accepts(driver: Driver) {
+    let place = driver.place();
+    let mut poller = Poller::new().unwrap();
+    let mut listener = listen(&place.endpoint).unwrap();
+    listener.register(&mut poller, LISTENER).unwrap();
+    would_block(listener.accept());
+    let endpoint = listener.local_endpoint();
+    if let Endpoint::Tcp(addr) = endpoint {
+        assert_ne!(addr.port(), 0);
+    }
+    let _clients = [open(&endpoint).unwrap(), open(&endpoint).unwrap()];
+    await_event(&mut poller, LISTENER, |e| e.readable);
+    let _servers = [
+        until(&mut poller, || listener.accept()),
+        until(&mut poller, || listener.accept()),
+    ];
+    would_block(listener.accept());
+}
+
+fn a_listener_registered_late_is_told(driver: Driver) {
+    let place = driver.place();
+    let mut poller = Poller::new().unwrap();
+    let mut listener = listen(&place.endpoint).unwrap();
+    let mut client = open(&listener.local_endpoint()).unwrap();
+    client.register(&mut poller, CLIENT).unwrap();
+    await_event(&mut poller, CLIENT, |e| e.writable);
+    listener.register(&mut poller, LISTENER).unwrap();
+    await_event(&mut poller, LISTENER, |e| e.readable);
+    listener.accept().unwrap();
+}
+
+fn an_address_has_one_listener(driver: Driver) {
+    let place = driver.place();
+    let first = listen(&place.endpoint).unwrap();
+    let endpoint = first.local_endpoint();
+    assert_eq!(listen(&endpoint).unwrap_err().kind(), ErrorKind::AddrInUse);
+    drop(first);
+    listen(&endpoint).unwrap();
+}
+
+fn echoes(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(driver);
+    would_block(read_one(&mut *client, &mut [0]));
+    for _ in 0..3 {
+        let mut seen = [0; 5];
+        write(&mut poller, &mut *client, b"hello");
+        read(&mut poller, &mut *server, &mut seen);
+        assert_eq!(&seen, b"hello");
+        write(&mut poller, &mut *server, b"world");
+        read(&mut poller, &mut *client, &mut seen);
+        assert_eq!(&seen, b"world");
+    }
+    would_block(read_one(&mut *server, &mut [0]));
+}
+
+/// Byte `i` of what `seed` sends is `PATTERN[(i + seed) % len]`, doubled for slices that wrap.
+fn pattern() -> Vec<u8> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let once: Vec<u8> = (0..PERIOD).map(|_| random.below(256) as u8).collect();
+    [once.as_slice(), &once].concat()
+}
+
+/// A prime, so that no block size of a driver hides a shift.
+const PERIOD: usize = 131_071;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// Sends and receives `total` bytes over one end, in vectored calls of random sizes.
+fn exchange(mut end: Box<dyn Stream>, total: usize, mine: usize, yours: usize) {
+    let pattern = pattern();
+    let mut poller = Poller::new().unwrap();
+    let mut random = Random(0x1234_5678 + mine as u64);
+    end.register(&mut poller, CLIENT).unwrap();
+    let (mut sent, mut got) = (0, 0);
+    let (mut may_write, mut may_read) = (true, true);
+    let mut space = vec![0; PERIOD];
+    while sent < total || got < total {
+        if sent < total && may_write {
+            let at = (sent + mine) % PERIOD;
+            let len = (1 + random.below(PERIOD)).min(total - sent);
+            let (a, b) = pattern[at..at + len].split_at(random.below(len + 1));
+            match end.write_vectored(&[IoSlice::new(a), IoSlice::new(b)]) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => may_write = false,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        if got < total && may_read {
+            let len = (1 + random.below(PERIOD)).min(total - got);
+            let (a, b) = space[..len].split_at_mut(random.below(len + 1));
+            match end.read_vectored(&mut [IoSliceMut::new(a), IoSliceMut::new(b)]) {
+                Ok(0) => panic!("ended after {got} bytes"),
+                Ok(n) => {
+                    let at = (got + yours) % PERIOD;
+                    assert!(space[..n] == pattern[at..at + n], "wrong bytes at {got}");
+                    got += n;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => may_read = false,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        if !(sent < total && may_write || got < total && may_read) && (sent < total || got < total)
+        {
+            for event in events(&mut poller) {
+                may_write |= event.writable;
+                may_read |= event.readable;
+            }
+        }
+    }
+}
+
+fn moves_much_both_ways(driver: Driver) {
+    const TOTAL: usize = 64 << 20;
+    let Pair { client, server, .. } = Pair::unregistered(driver);
+    let other = thread::spawn(move || exchange(server, TOTAL, 17, 4711));
+    exchange(client, TOTAL, 4711, 17);
+    other.join().unwrap();
+}
+
+fn a_full_writer_is_told_of_room(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(driver);
+    let chunk = vec![3; 100_000];
+    let mut written = 0;
+    let full = loop {
+        match client.write_vectored(&[IoSlice::new(&chunk)]) {
+            Ok(n) => written += n,
+            Err(e) => break e,
+        }
+        assert!(written < 1 << 30, "the transport takes without end");
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    // Whatever was ready until now is no news of room.
+    poller.wait(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
+    let mut seen = vec![0; written];
+    read(&mut poller, &mut *server, &mut seen);
+    assert!(seen.iter().all(|b| *b == 3));
+    until(&mut poller, || client.write_vectored(&[IoSlice::new(b"x")]));
+    read(&mut poller, &mut *server, &mut seen[..1]);
+    assert_eq!(seen[0], b'x');
+}
+
+fn a_waiting_writer_gets_an_event(driver: Driver) {
+    let Pair {
+        client, mut server, ..
+    } = Pair::unregistered(driver);
+    let mut poller = Poller::new().unwrap();
+    let mut client = client;
+    client.register(&mut poller, CLIENT).unwrap();
+    let mut written = 0;
+    while let Ok(n) = client.write_vectored(&[IoSlice::new(&[1; 65_536])]) {
+        written += n;
+    }
+    let mut out = Vec::new();
+    poller.wait(&mut out, Some(Duration::ZERO)).unwrap();
+    let reader = thread::spawn(move || {
+        let mut poller = Poller::new().unwrap();
+        server.register(&mut poller, SERVER).unwrap();
+        read(&mut poller, &mut *server, &mut vec![0; written]);
+        server
+    });
+    await_event(&mut poller, CLIENT, |e| e.writable);
+    client.write_vectored(&[IoSlice::new(b"x")]).unwrap();
+    reader.join().unwrap();
+}
+
+fn an_orderly_close_comes_after_all_data(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(driver);
+    let sent: Vec<u8> = (0..50_000_u32).map(|i| (i % 251) as u8).collect();
+    write(&mut poller, &mut *client, &sent);
+    client.close().unwrap();
+    let mut seen = vec![0; sent.len()];
+    read(&mut poller, &mut *server, &mut seen);
+    assert!(seen == sent);
+    for _ in 0..2 {
+        assert_eq!(until(&mut poller, || read_one(&mut *server, &mut [0])), 0);
+    }
+    // The other direction goes on.
+    write(&mut poller, &mut *server, b"answer");
+    let mut seen = [0; 6];
+    read(&mut poller, &mut *client, &mut seen);
+    assert_eq!(&seen, b"answer");
+    server.close().unwrap();
+    assert_eq!(until(&mut poller, || read_one(&mut *client, &mut [0])), 0);
+    let refused = client.write_vectored(&[IoSlice::new(b"more")]);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::BrokenPipe);
+}
+
+/// Reads and writes until both tell that the peer is gone.
+fn await_gone(poller: &mut Poller, end: &mut dyn Stream) {
+    loop {
+        match read_one(end, &mut [0; 4096]) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(events(poller)),
+            Err(e) => {
+                let kinds = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+                assert!(kinds.contains(&e.kind()), "{e}");
+                break;
+            }
+        }
+    }
+    let start = Instant::now();
+    loop {
+        match end.write_vectored(&[IoSlice::new(&[0; 4096])]) {
+            Ok(_) => assert!(start.elapsed() < PATIENCE, "writing to nobody goes on"),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(events(poller)),
+            Err(_) => break,
+        }
+    }
+}
+
+fn a_dropped_peer_is_seen(driver: Driver) {
+    let Pair {
+        mut poller,
+        client,
+        mut server,
+        ..
+    } = Pair::new(driver);
+    would_block(read_one(&mut *server, &mut [0]));
+    // From another thread, so that the waiting side depends on the event.
+    let dropper = thread::spawn(move || drop(client));
+    await_gone(&mut poller, &mut *server);
+    dropper.join().unwrap();
+}
+
+fn a_peer_that_left_data_unread_is_seen(driver: Driver) {
+    let Pair {
+        mut poller,
+        client,
+        mut server,
+        ..
+    } = Pair::new(driver);
+    write(&mut poller, &mut *server, &[9; 5000]);
+    drop(client);
+    await_gone(&mut poller, &mut *server);
+}
+
+fn nobody_there_is_refused(driver: Driver) {
+    let place = driver.place();
+    // A TCP port is held without listening, so that no other test gets it meanwhile.
+    let (endpoint, _holder) = match place.endpoint {
+        Endpoint::Tcp(addr) => {
+            let domain = socket2::Domain::for_address(addr);
+            let holder = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+            holder.bind(&addr.into()).unwrap();
+            let addr = holder.local_addr().unwrap().as_socket().unwrap();
+            (Endpoint::Tcp(addr), Some(holder))
+        }
+        other => (other, None),
+    };
+    let mut poller = Poller::new().unwrap();
+    let refused = open(&endpoint).and_then(|mut client| {
+        client.register(&mut poller, CLIENT)?;
+        loop {
+            if client.finish_open()? {
+                return Ok(());
+            }
+            events(&mut poller);
+        }
+    });
+    let kind = refused.unwrap_err().kind();
+    assert!(
+        matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound),
+        "{kind:?}"
+    );
+}
+
+fn a_stream_registered_late_is_told(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        ..
+    } = Pair::unregistered(driver);
+    client.register(&mut poller, CLIENT).unwrap();
+    write(&mut poller, &mut *client, b"early");
+    await_event(&mut poller, CLIENT, |e| e.writable);
+    server.register(&mut poller, SERVER).unwrap();
+    let (mut readable, mut writable) = (false, false);
+    while !(readable && writable) {
+        for event in events(&mut poller).iter().filter(|e| e.token == SERVER) {
+            readable |= event.readable;
+            writable |= event.writable;
+        }
+    }
+    let mut seen = [0; 5];
+    read(&mut poller, &mut *server, &mut seen);
+    assert_eq!(&seen, b"early");
+}
+
+fn a_stream_moves_to_another_poller(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(driver);
+    would_block(read_one(&mut *server, &mut [0]));
+    server.deregister(&mut poller).unwrap();
+    poller.wait(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
+    let mut other = Poller::new().unwrap();
+    server.register(&mut other, Token(77)).unwrap();
+    would_block(read_one(&mut *server, &mut [0]));
+    write(&mut poller, &mut *client, b"hello");
+    await_event(&mut other, Token(77), |e| e.readable);
+    read(&mut other, &mut *server, &mut [0; 5]);
+    let mut stale = Vec::new();
+    poller.wait(&mut stale, Some(Duration::ZERO)).unwrap();
+    assert!(stale.iter().all(|e| e.token != SERVER), "{stale:?}");
+}
+
+fn peers_have_names(driver: Driver) {
+    let pair = Pair::new(driver);
+    assert_eq!(pair.client.peer(), pair.endpoint.to_string());
+    let server = pair.server.peer();
+    match pair.endpoint {
+        Endpoint::Tcp(addr) => {
+            let peer: std::net::SocketAddr = server.parse().unwrap();
+            assert_eq!(peer.ip(), addr.ip());
+        }
+        endpoint => assert!(server.starts_with(&endpoint.to_string()), "{server}"),
+    }
+}
+
+fn windows_can_be_set(driver: Driver) {
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(driver);
+    for bytes in [64 << 10, 1 << 20] {
+        client.set_window(bytes).unwrap();
+        server.set_window(bytes).unwrap();
+        write(&mut poller, &mut *client, b"hello");
+        read(&mut poller, &mut *server, &mut [0; 5]);
+    }
+}
+
+fn capabilities_are_declared(driver: Driver) {
+    let pair = Pair::new(driver);
+    let integrity = !matches!(driver, Driver::Tcp | Driver::Tcp6);
+    let wanted = Capabilities {
+        integrity,
+        local: true,
+    };
+    assert_eq!(pair.client.capabilities(), wanted);
+    assert_eq!(pair.server.capabilities(), wanted);
+}
+
+/// Runs each case over one driver.
+macro_rules! cases {
+    ($($case:ident)*) => {
+        cases!(@driver memory Memory [$($case)*]);
+        cases!(@driver tcp Tcp [$($case)*]);
+        cases!(@driver tcp6 Tcp6 [$($case)*]);
+        #[cfg(unix)]
+        cases!(@driver unix Unix [$($case)*]);
+    };
+    (@driver $name:ident $driver:ident [$($case:ident)*]) => {
+        mod $name {
+            $(#[test]
+            fn $case() {
+                let driver = super::Driver::$driver;
+                if driver.is_there() {
+                    super::$case(driver);
+                }
+            })*
+        }
+    };
+}
+
+cases! {
+    a_dropped_peer_is_seen
+    a_full_writer_is_told_of_room
+    a_listener_registered_late_is_told
+    a_peer_that_left_data_unread_is_seen
+    a_stream_moves_to_another_poller
+    a_stream_registered_late_is_told
+    a_waiting_writer_gets_an_event
+    an_address_has_one_listener
+    an_orderly_close_comes_after_all_data
+    capabilities_are_declared
+    echoes
+    moves_much_both_ways
+    nobody_there_is_refused
+    opens_and_accepts
+    peers_have_names
+    windows_can_be_set
+}

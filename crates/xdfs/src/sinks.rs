@@ -1,0 +1,39 @@
+//! Targets of downloads that have no name: standard output, and nothing at all.
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::{NullSink, OpenedSink, Sink, SinkRequest, Source, Store, StreamSink};
+
+/// A store with exactly one sink and no source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nameless {
+    /// Keeps nothing.
+    Null,
+    /// Writes to standard output.
+    StandardOutput,
+}
+
+impl Store for Nameless {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Err(Fault::new(Code::Unsupported, "open the source", "it can only be written")
+            .path(path))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        let sink: Box<dyn Sink> = match self {
+            Self::Null => Box::new(NullSink::new()),
+            Self::StandardOutput => {
+                Box::new(StreamSink::new(Box::new(std::io::stdout()), "standard output"))
+            }
+        };
+        Ok(OpenedSink {
+            sink,
+            path: request.path.clone(),
+            durable: Vec::new(),
+            block_size: request.block_size,
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        Ok(request.path.clone())
+    }
+}

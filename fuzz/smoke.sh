@@ -1,0 +1,32 @@
+#!/bin/sh
+# Builds every fuzz target and runs each for a while: ./smoke.sh [SECONDS] [TARGET]...
+# Needs a nightly toolchain and nothing else. Ends with the status of the first target that fails.
+set -eu
+cd "$(dirname "$0")"
+seconds=${1:-30}
+[ $# -gt 0 ] && shift
+triple=$(rustc +nightly -vV | sed -n 's/^host: //p')
+target_dir=${CARGO_TARGET_DIR:-target}
+
+# What libFuzzer asks of the compiler: edge counters, the table of program counters, traced
+# comparisons; and the address sanitizer for the code of dependencies that isn't safe Rust.
+RUSTFLAGS="-Cpasses=sancov-module \
+-Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+-Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares \
+--cfg fuzzing -Zsanitizer=address -Cdebuginfo=1" \
+    cargo +nightly build --release --target "$triple"
+
+if [ $# -eq 0 ]; then
+    set -- $(sed -n '/^\[\[bin\]\]/,/^path/s/^name = "\(.*\)"/\1/p' Cargo.toml)
+fi
+for target in "$@"; do
+    mkdir -p "corpus/$target" "artifacts/$target"
+    seeds=""
+    [ -d "seeds/$target" ] && seeds="seeds/$target"
+    echo "fuzz: $target for $seconds s"
+    "$target_dir/$triple/release/$target" \
+        -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+        -artifact_prefix="artifacts/$target/" "corpus/$target" $seeds
+done

@@ -1,0 +1,48 @@
+//! A short run of every fuzz target, by the script of `fuzz/` that people use as well.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+
+use crate::{Failure, Outcome, call, root};
+
+/// Runs each target for as many seconds as `--seconds` says.
+pub(crate) fn run(args: &[OsString]) -> Outcome {
+    let seconds = match args {
+        [] => 30,
+        [flag, number] if flag == "--seconds" => {
+            let number = number.to_string_lossy();
+            number
+                .parse::<u32>()
+                .map_err(|_| format!("{number:?} is no number of seconds"))?
+        }
+        _ => return Err(Failure::Said("fuzz takes only --seconds S".into())),
+    };
+    if !has_nightly() {
+        let message = "the nightly toolchain is not installed, so nothing was fuzzed \
+                       (rustup toolchain install nightly)";
+        // Where results count, a check that did not run is not a check that passed.
+        if std::env::var_os("CI").is_some() {
+            return Err(Failure::Said(message.into()));
+        }
+        println!("xtask: {message}");
+        return Ok(());
+    }
+    call(
+        Command::new("sh")
+            .current_dir(root())
+            .arg("fuzz/smoke.sh")
+            .arg(seconds.to_string())
+            // The targets are built by another compiler with flags of their own; in a shared
+            // folder each build would throw the other's away.
+            .env_remove("CARGO_TARGET_DIR"),
+    )
+}
+
+fn has_nightly() -> bool {
+    Command::new("rustup")
+        .args(["run", "nightly", "rustc", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
