@@ -79,7 +79,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         ..ClientOptions::default()
     };
     let client = Client::connect(&server.place, options)?;
-    let mut stage = Stage {
+    let stage = Stage {
         client: &client,
         interrupt: &interrupt,
     };
@@ -168,7 +168,7 @@ impl Stage<'_> {
         )
     }
 
-    fn copy(&mut self, name: &str, route: &Route) -> Result<TransferResult, Fault> {
+    fn copy(&self, name: &str, route: &Route) -> Result<TransferResult, Fault> {
         let label = Label {
             source: name.into(),
             target: name.into(),
@@ -189,7 +189,7 @@ impl Stage<'_> {
 
     /// Uploads the large file; the second value tells where a channel was broken.
     fn upload_and_break(
-        &mut self,
+        &self,
         tree: &Path,
         size: u64,
     ) -> Result<(TransferResult, Option<u64>), Fault> {
@@ -223,9 +223,9 @@ impl Stage<'_> {
     }
 
     fn small_files(
-        &mut self,
+        &self,
         done: &str,
-        mut copy: impl FnMut(&mut Self, &str) -> Result<TransferResult, Fault>,
+        copy: impl Fn(&Self, &str) -> Result<TransferResult, Fault>,
     ) -> Result<(), Fault> {
         let mut seconds = 0.0;
         for (name, _) in SMALL {

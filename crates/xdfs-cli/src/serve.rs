@@ -115,6 +115,9 @@ fn builder(flags: ServeFlags, config: Config) -> Result<ServerBuilder, Fault> {
         (None, Some(root)) => base.map_or_else(|| root.clone(), |base| base.join(&root)),
         (None, None) => default.root,
     };
+    let sessions_max = flags
+        .sessions_max
+        .or_else(|| config.sessions_max.map(NonZeroUsize::get));
     let grace = flags.grace.or(config.grace_seconds);
     Ok(ServerBuilder {
         listen,
@@ -127,10 +130,7 @@ fn builder(flags: ServeFlags, config: Config) -> Result<ServerBuilder, Fault> {
             .insecure
             .or(config.insecure)
             .unwrap_or(default.insecure),
-        sessions_max: flags
-            .sessions_max
-            .or(config.sessions_max.map(NonZeroUsize::get))
-            .unwrap_or(default.sessions_max),
+        sessions_max: sessions_max.unwrap_or(default.sessions_max),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         limits: default.limits,
     })

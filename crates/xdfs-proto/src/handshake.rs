@@ -93,7 +93,10 @@ impl Initiator {
             used = n;
             match answer {
                 Answer::Refused(fault) => return Err(fault.remote()),
-                Answer::Welcome(_) => self.welcomed = true,
+                Answer::Welcome(welcome) => {
+                    Hello::default().check(&welcome)?;
+                    self.welcomed = true;
+                }
             }
             if let Purpose::Session(request) = &self.purpose {
                 Frame::Session(request.clone()).encode(out);

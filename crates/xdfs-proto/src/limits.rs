@@ -39,7 +39,7 @@ impl Default for Limits {
             open_files_max: 16,
             path_bytes_max: 4096,
             resume_ranges_max: 1000,
-            fragments_max: 1 << 20,
+            fragments_max: 1 << 16,
             in_flight_bytes_max: 8 << 20,
             opening_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),

@@ -22,7 +22,7 @@ use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
 use crate::limits::Limits;
 use crate::range::{ByteRange, RangeSet};
-use crate::sender::{cancelled_by_peer, farewell};
+use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
 
 /// Blocks of one file whose check may fail before the file does.
 const MISMATCHES_MAX: u32 = 8;
@@ -265,7 +265,7 @@ impl Receiver {
         id: FileId,
         path: Vec<u8>,
         block_size: u32,
-        durable: Vec<Fragment>,
+        mut durable: Vec<Fragment>,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
         let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
@@ -281,6 +281,13 @@ impl Receiver {
         file.state = State::Receiving;
         file.resumed = file.held.ranges().total();
         file.block_size = u64::from(block_size);
+        // A journal in more pieces than a frame holds: what isn't told is sent again and dropped.
+        let told_max = Accept::durable_max(file.held.kind(), &self.limits);
+        if durable.len() > told_max {
+            durable.sort_by_key(|f| std::cmp::Reverse(f.range.len()));
+            durable.truncate(told_max);
+            durable.sort_by_key(|f| f.range.start);
+        }
         let accept = Accept { file: id, path, block_size, durable };
         file.accept = Some(accept.clone());
         self.outputs.push_back(Output::Transmit(Frame::Accept(accept)));
@@ -317,6 +324,15 @@ impl Receiver {
             return Err(violation(format!(
                 "a block at {range} lies past the end of the file at {}",
                 file.length.unwrap_or(0)
+            )));
+        }
+        let last = file.length.is_none_or(|n| n == range.end);
+        if !range.start.is_multiple_of(file.block_size)
+            || (!last && !range.end.is_multiple_of(file.block_size))
+        {
+            return Err(violation(format!(
+                "a block at {range} is not on the file's grid of {} bytes",
+                file.block_size
             )));
         }
         let held = file.held.ranges();
@@ -388,6 +404,9 @@ impl Receiver {
         if range.is_empty() {
             return Err(violation("HOLE names an empty region".into()));
         }
+        if range.len() > HOLE_BYTES_MAX {
+            return Err(violation(format!("HOLE of {} bytes is too long", range.len())));
+        }
         let disposition = self.check_range(id, range)?;
         self.count(channel, 0);
         if disposition == Disposition::Discard {
@@ -395,7 +414,7 @@ impl Receiver {
         }
         if let Some(file) = self.files.get_mut(&id) {
             let block_size = file.block_size;
-            file.held.insert_zeros(range, block_size);
+            let _ = file.held.insert_zeros(range, block_size);
             file.repeats.remove(range);
             self.outputs.push_back(Output::Hole { file: id, range });
             self.verify_if_complete(id);

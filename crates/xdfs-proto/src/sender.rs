@@ -129,6 +129,8 @@ pub struct Sender {
     farewells: VecDeque<Frame>,
 }
 
+/// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
+pub const HOLE_BYTES_MAX: u64 = 1 << 30;
 /// Farewells that are kept.
 const FAREWELLS_KEPT: usize = 64;
 
@@ -240,9 +242,15 @@ impl Sender {
             return Ok(());
         }
         let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
+        let grid = u64::from(accept.block_size);
         for fragment in &accept.durable {
-            if !whole.contains(&fragment.range) || !file.digest.insert(*fragment) {
-                return Err(violation("ACCEPT lists ranges that overlap or lie outside".into()));
+            let range = fragment.range;
+            let on_grid = range.start.is_multiple_of(grid)
+                && (range.end.is_multiple_of(grid) || Some(range.end) == file.length);
+            if !on_grid || !whole.contains(&range) || !file.digest.insert(*fragment) {
+                return Err(violation(
+                    "ACCEPT lists ranges that overlap, lie outside, or aren't on its grid".into(),
+                ));
             }
         }
         file.resumed = file.digest.ranges().total();
@@ -390,7 +398,8 @@ impl Sender {
     /// the range that goes out as one HOLE.
     #[must_use]
     pub fn widen_hole(&mut self, extent: Extent, end: u64) -> ByteRange {
-        let wide = ByteRange { start: extent.range.start, end: end.max(extent.range.end) };
+        let end = end.max(extent.range.end).min(extent.range.start + HOLE_BYTES_MAX);
+        let wide = ByteRange { start: extent.range.start, end };
         let Some(file) = self.files.get_mut(&extent.file) else { return extent.range };
         if extent.again || wide == extent.range {
             return extent.range;
@@ -414,7 +423,7 @@ impl Sender {
     pub fn hole_read(&mut self, file: FileId, range: ByteRange) {
         if let Some(file) = self.files.get_mut(&file) {
             let block_size = file.block_size;
-            file.digest.insert_zeros(range, block_size);
+            let _ = file.digest.insert_zeros(range, block_size);
         }
     }
 

@@ -38,6 +38,7 @@ pub struct ClientOptions {
 pub struct Client {
     commands: Commands,
     next_file: AtomicU32,
+    path_bytes_max: usize,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -58,6 +59,7 @@ impl Client {
             start: if options.strict { Start::Strict } else { Start::Elastic },
             user: place.user.clone().unwrap_or_default(),
         };
+        let path_bytes_max = options.limits.path_bytes_max;
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
         let thread = thread::Builder::new()
@@ -69,7 +71,7 @@ impl Client {
                 }
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
-        Ok(Self { commands, next_file: AtomicU32::new(1), thread: Some(thread) })
+        Ok(Self { commands, next_file: AtomicU32::new(1), path_bytes_max, thread: Some(thread) })
     }
 
     /// Starts to send `source` to `target`, a path on the server. If `target` is a directory the
@@ -122,6 +124,16 @@ impl Client {
     }
 
     fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
+        let remote = match &kind {
+            JobKind::Download(job) => &job.source,
+            JobKind::Upload(job) => &job.target,
+        };
+        if remote.len() > self.path_bytes_max {
+            let cause = format!("it is longer than {} bytes", self.path_bytes_max);
+            return Err(Fault::new(Code::NameTooLong, "name a file on the server", cause)
+                .path(remote)
+                .hint("use a shorter path"));
+        }
         let file = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
         let (events, receiver) = mpsc::channel();
         let job = Job {

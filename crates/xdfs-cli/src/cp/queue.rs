@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use xdfs::{Code, Fault, RemotePlace, Retry, TransferOptions};
+use xdfs::{Code, Fault, Progress, RemotePlace, Retry, Side, TransferOptions, TransferResult};
 
 use super::plan::Job;
 use crate::interrupt::Interrupt;
@@ -44,7 +44,7 @@ struct Task {
 /// A task that was started, or could not be.
 enum State<R> {
     Running(R),
-    Failed { fault: Fault, connecting: bool },
+    Failed(Fault),
 }
 
 /// A server and the session with it.
@@ -63,6 +63,8 @@ pub(crate) struct Queue<'a, C: Connect> {
     pause: &'a dyn Fn(Duration),
     places: Vec<RemotePlace>,
     servers: Vec<Server<C::Session>>,
+    /// Servers that have answered at least once.
+    reached: Vec<bool>,
 }
 
 /// Whether nothing more can come over the session after this fault.
@@ -99,7 +101,7 @@ impl<'a, C: Connect> Queue<'a, C> {
         interrupt: &'a Interrupt,
         pause: &'a dyn Fn(Duration),
     ) -> Self {
-        let (places, servers) = (Vec::new(), Vec::new());
+        let (places, servers, reached) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             connector,
             options,
@@ -107,6 +109,7 @@ impl<'a, C: Connect> Queue<'a, C> {
             pause,
             places,
             servers,
+            reached,
         }
     }
 
@@ -117,7 +120,7 @@ impl<'a, C: Connect> Queue<'a, C> {
         self.interrupt.orderly(true);
         loop {
             let blocked = |active: &VecDeque<(Task, State<_>)>| {
-                matches!(active.back(), Some((_, State::Failed { .. })))
+                matches!(active.back(), Some((_, State::Failed(_))))
             };
             while active.len() < AHEAD && !blocked(&active) && !self.interrupt.requested() {
                 let Some(mut task) = waiting.pop_front() else {
@@ -130,51 +133,28 @@ impl<'a, C: Connect> Queue<'a, C> {
                 break;
             };
             let outcome = match state {
-                State::Failed { fault, connecting } => Err((fault, connecting)),
-                State::Running(running) => {
-                    let rest = &active;
-                    let stop = || {
-                        for (_, state) in rest {
-                            if let State::Running(running) = state {
-                                running.cancel();
-                            }
-                        }
-                    };
-                    let Task {
-                        job,
-                        retries,
-                        bytes,
-                        ..
-                    } = &mut task;
-                    let label = job.label.clone();
-                    follow(
-                        running,
-                        &label,
-                        reporter,
-                        self.interrupt,
-                        |progress| {
-                            if progress.bytes > *bytes {
-                                *bytes = progress.bytes;
-                                *retries = 0;
-                            }
-                        },
-                        stop,
-                    )
-                    .map_err(|fault| (fault, false))
-                }
+                State::Failed(fault) => Err(fault),
+                State::Running(running) => self.follow(&mut task, running, &active, reporter),
             };
             match outcome {
-                Ok(result) => reporter.file_done(&task.job.label, result),
-                Err((fault, connecting)) => {
-                    if ends_session(fault.code) && !connecting {
-                        self.servers[task.server] = Server::Closed;
+                Ok(result) => {
+                    self.reached[task.server] = true;
+                    reporter.file_done(&task.job.label, result);
+                }
+                Err(fault) => {
+                    self.reached[task.server] |= fault.side == Side::Remote;
+                    let ended = ends_session(fault.code);
+                    if ended {
                         take_back(&mut active, &mut waiting, task.server);
+                        if !matches!(self.servers[task.server], Server::Gone(_)) {
+                            self.servers[task.server] = Server::Closed;
+                        }
                     }
                     if self.is_worth_retrying(&task, &fault) {
                         self.wait_before_retry(&mut task, &fault, reporter);
                         waiting.push_front(task);
                     } else {
-                        if connecting {
+                        if ended && !self.reached[task.server] {
                             self.servers[task.server] = Server::Gone(fault.clone());
                         }
                         reporter.failure(Some(&task.job.label), &explained(fault, &task));
@@ -194,6 +174,46 @@ impl<'a, C: Connect> Queue<'a, C> {
         }
     }
 
+    /// Follows the first of the started tasks to its end.
+    fn follow(
+        &mut self,
+        task: &mut Task,
+        running: <C::Session as Session>::Running,
+        others: &VecDeque<(Task, State<<C::Session as Session>::Running>)>,
+        reporter: &mut Reporter,
+    ) -> Result<TransferResult, Fault> {
+        let Task {
+            job,
+            server,
+            retries,
+            bytes,
+            ..
+        } = task;
+        let reached = &mut self.reached[*server];
+        let on_progress = |progress: &Progress| {
+            *reached |= progress.channels > 0 || progress.bytes > 0;
+            if progress.bytes > *bytes {
+                *bytes = progress.bytes;
+                *retries = 0;
+            }
+        };
+        let on_stop = || {
+            for (_, state) in others {
+                if let State::Running(running) = state {
+                    running.cancel();
+                }
+            }
+        };
+        follow(
+            running,
+            &job.label,
+            reporter,
+            self.interrupt,
+            on_progress,
+            on_stop,
+        )
+    }
+
     fn task(&mut self, job: Job) -> Task {
         let same = |place: &RemotePlace| {
             place.address == job.server.address && place.user == job.server.user
@@ -201,6 +221,7 @@ impl<'a, C: Connect> Queue<'a, C> {
         let server = self.places.iter().position(same).unwrap_or_else(|| {
             self.places.push(job.server.clone());
             self.servers.push(Server::Closed);
+            self.reached.push(false);
             self.places.len() - 1
         });
         Task {
@@ -215,10 +236,7 @@ impl<'a, C: Connect> Queue<'a, C> {
     /// Hands a task to the session with its server, which is opened first if need be.
     fn start(&mut self, task: &mut Task) -> State<<C::Session as Session>::Running> {
         if let Some(fault) = task.job.refused.clone() {
-            return State::Failed {
-                fault,
-                connecting: false,
-            };
+            return State::Failed(fault);
         }
         if matches!(self.servers[task.server], Server::Closed) {
             // Nothing is lost by an end at once while a connection is being made.
@@ -228,10 +246,7 @@ impl<'a, C: Connect> Queue<'a, C> {
             match connected {
                 Ok(session) => self.servers[task.server] = Server::Open(session),
                 Err(fault) => {
-                    return State::Failed {
-                        fault,
-                        connecting: true,
-                    };
+                    return State::Failed(fault);
                 }
             }
         }
@@ -245,20 +260,15 @@ impl<'a, C: Connect> Queue<'a, C> {
                         task.started = true;
                         State::Running(running)
                     }
-                    Err(fault) => State::Failed {
-                        fault,
-                        connecting: false,
-                    },
+                    Err(fault) => State::Failed(fault),
                 }
             }
-            Server::Gone(fault) => State::Failed {
-                fault: fault.clone(),
-                connecting: true,
-            },
-            Server::Closed => State::Failed {
-                fault: Fault::new(Code::Internal, "open a session", "no session was opened"),
-                connecting: true,
-            },
+            Server::Gone(fault) => State::Failed(fault.clone()),
+            Server::Closed => State::Failed(Fault::new(
+                Code::Internal,
+                "open a session",
+                "no session was opened",
+            )),
         }
     }
 
@@ -273,7 +283,7 @@ impl<'a, C: Connect> Queue<'a, C> {
         match fault.code {
             Code::ConnectionLost => true,
             // A server that was there a moment ago may be on its way back.
-            Code::ConnectionRefused | Code::ShuttingDown if task.started => true,
+            Code::ConnectionRefused | Code::ShuttingDown if self.reached[task.server] => true,
             _ => fault.retry != Retry::Never,
         }
     }
@@ -292,7 +302,7 @@ impl<'a, C: Connect> Queue<'a, C> {
 }
 
 /// Tasks that had been started on a session that ended wait again, in their order.
-fn take_back<R>(
+fn take_back<R: Running>(
     active: &mut VecDeque<(Task, State<R>)>,
     waiting: &mut VecDeque<Task>,
     server: usize,
@@ -300,9 +310,13 @@ fn take_back<R>(
     let mut kept = VecDeque::with_capacity(active.len());
     let mut back = Vec::new();
     for (task, state) in active.drain(..) {
-        let running = matches!(state, State::Running(_));
         // A stream that was begun can't be begun again; its own fault tells what came of it.
-        if running && task.server == server && !task.job.is_stream() {
+        if let State::Running(running) = &state
+            && task.server == server
+            && !task.job.is_stream()
+        {
+            // The session may take a moment to notice its end, and is not to do it twice.
+            running.cancel();
             back.push(task);
         } else {
             kept.push_back((task, state));
@@ -335,7 +349,7 @@ mod tests {
     use std::ffi::OsStr;
     use std::rc::Rc;
 
-    use xdfs::{DigestValue, LimitedBy, LocalPlace, Progress, TransferResult};
+    use xdfs::{DigestValue, LimitedBy, LocalPlace};
 
     use super::*;
     use crate::flags::OutputFlags;
@@ -420,7 +434,7 @@ mod tests {
                 bytes,
                 bytes_total: None,
                 resumed_bytes: 0,
-                channels: 1,
+                channels: u32::from(bytes > 0),
             })
         }
         fn is_finished(&self) -> bool {
@@ -593,8 +607,8 @@ mod tests {
         assert_eq!(ended.code, 0);
         assert_eq!(
             ended.log.join(", "),
-            "connect h:2799, start a, start b, wait a, connect h:2799, start a, start b, wait a, \
-             wait b"
+            "connect h:2799, start a, start b, wait a, cancel b, connect h:2799, start a, start b, \
+             wait a, wait b"
         );
         // The second try goes on with what this command has brought over, even with --no-resume.
         assert_eq!(ended.resumes, [false, false, true, false]);
@@ -634,6 +648,30 @@ mod tests {
         let ended = simple(world, jobs);
         assert_eq!(ended.code, 3);
         assert_eq!(ended.log, ["connect h:2799"]);
+    }
+
+    #[test]
+    fn a_server_that_turns_out_not_to_be_there_is_asked_once() {
+        // A session opens in the background: that nobody is there shows in the first transfer.
+        let refused = Fault::new(Code::ConnectionRefused, "connect", "refused");
+        let world = World {
+            steps: vec![steps("a", vec![(0, Err(refused))])],
+            ..World::default()
+        };
+        let jobs = ["a", "b", "c"]
+            .map(|name| job(name, "xdfs://h/d/"))
+            .to_vec();
+        let ended = simple(world, jobs);
+        assert_eq!((ended.code, ended.pauses.len()), (3, 0));
+        assert_eq!(
+            ended
+                .log
+                .iter()
+                .filter(|line| line.starts_with("connect"))
+                .count(),
+            1
+        );
+        assert!(!ended.log.contains(&"wait b".into()));
     }
 
     #[test]

@@ -52,10 +52,6 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one value in the whole program"
-)]
 pub(crate) enum Command {
     /// Serve a directory.
     Serve(ServeFlags),
