@@ -69,7 +69,11 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.sessions.lock().remove(&self.id);
-        self.notifier.notify(Event { token: WAKE, readable: false, writable: false });
+        self.notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        });
     }
 }
 
@@ -113,7 +117,10 @@ impl Acceptor {
             listener.register(&mut poller, Token(i)).map_err(fault)?;
         }
         let (sender, orders) = mpsc::channel();
-        let control = AcceptorControl { sender, notifier: poller.notifier() };
+        let control = AcceptorControl {
+            sender,
+            notifier: poller.notifier(),
+        };
         let acceptor = Self {
             config,
             poller,
@@ -154,8 +161,7 @@ impl Acceptor {
             }
             self.drop_late();
             let idle = self.pending.iter().all(Option::is_none);
-            let timeout =
-                (!idle || self.accept_later || give_up.is_some()).then_some(TICK);
+            let timeout = (!idle || self.accept_later || give_up.is_some()).then_some(TICK);
             self.poller
                 .wait(&mut events, timeout)
                 .map_err(|e| Fault::from_io("wait for channels", "", &e))?;
@@ -181,7 +187,11 @@ impl Acceptor {
             match self.config.listeners[listener].accept() {
                 Ok(stream) => self.begin(stream),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(error) => {
                     // For instance no descriptors left: others may end and free some.
                     tracing::warn!(%error, "a channel could not be accepted");
@@ -225,7 +235,9 @@ impl Acceptor {
     /// Goes on with the opening exchange of a channel as far as its bytes go.
     fn go_on(&mut self, slot: usize) {
         loop {
-            let Some(Some(pending)) = self.pending.get_mut(slot) else { return };
+            let Some(Some(pending)) = self.pending.get_mut(slot) else {
+                return;
+            };
             let before = pending.output.len();
             let step = pending.machine.receive(
                 &pending.input,
@@ -267,7 +279,10 @@ impl Acceptor {
                 }
             }
             let mut chunk = [0; 512];
-            match pending.stream.read_vectored(&mut [IoSliceMut::new(&mut chunk)]) {
+            match pending
+                .stream
+                .read_vectored(&mut [IoSliceMut::new(&mut chunk)])
+            {
                 Ok(0) => break,
                 Ok(n) => pending.input.extend_from_slice(&chunk[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -289,7 +304,9 @@ impl Acceptor {
             .map(|(slot, _)| slot)
             .collect();
         for slot in late {
-            let Some(mut pending) = self.take(slot) else { continue };
+            let Some(mut pending) = self.take(slot) else {
+                continue;
+            };
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "open the channel",
@@ -306,7 +323,7 @@ impl Acceptor {
     }
 
     /// Starts the pipeline of a new session.
-    fn register(&mut self, mut pending: Pending, request: SessionRequest) {
+    fn register(&self, mut pending: Pending, request: SessionRequest) {
         let limits = &self.config.limits;
         let round_trip = pending.answered.map_or(Duration::ZERO, |t| t.elapsed());
         let mut secret = [0; 16];
@@ -332,7 +349,11 @@ impl Acceptor {
             pending.close();
             return;
         }
-        let size = if request.block_size == 0 { BLOCK_BYTES } else { request.block_size };
+        let size = if request.block_size == 0 {
+            BLOCK_BYTES
+        } else {
+            request.block_size
+        };
         let size = size.clamp(1024, limits.block_bytes_max);
         let accepted = SessionAccept {
             secret: SessionSecret(secret),
@@ -362,7 +383,13 @@ impl Acceptor {
         );
         pipeline.learn_round_trip(round_trip);
         let id = request.id;
-        self.sessions.lock().insert(id, Session { secret: accepted.secret, commands });
+        self.sessions.lock().insert(
+            id,
+            Session {
+                secret: accepted.secret,
+                commands,
+            },
+        );
         let registration = Registration {
             sessions: self.sessions.clone(),
             id,
@@ -384,7 +411,7 @@ impl Acceptor {
     }
 
     /// Hands a channel to the session that it wants to join.
-    fn join(&mut self, mut pending: Pending, request: &JoinRequest) {
+    fn join(&self, mut pending: Pending, request: &JoinRequest) {
         let commands = self
             .sessions
             .lock()
@@ -435,7 +462,11 @@ impl Pending {
     }
 
     fn refuse(&mut self, fault: Fault) {
-        Frame::Exception { scope: Scope::Channel, fault }.encode(&mut self.output);
+        Frame::Exception {
+            scope: Scope::Channel,
+            fault,
+        }
+        .encode(&mut self.output);
     }
 
     fn answer_refusal(&mut self, fault: Fault) {
@@ -455,13 +486,19 @@ impl AcceptorControl {
     pub fn drain(&self, grace: Duration) {
         // An acceptor that has ended needs no order.
         let _ = self.sender.send(grace);
-        self.notifier.notify(Event { token: WAKE, readable: false, writable: false });
+        self.notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        });
     }
 }
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acceptor").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Acceptor")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 

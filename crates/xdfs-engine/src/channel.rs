@@ -199,9 +199,17 @@ impl Channel {
                 return Ok(Written::All(None));
             }
             let slices = if begun {
-                [IoSlice::new(header), IoSlice::new(payload), IoSlice::new(control)]
+                [
+                    IoSlice::new(header),
+                    IoSlice::new(payload),
+                    IoSlice::new(control),
+                ]
             } else {
-                [IoSlice::new(control), IoSlice::new(header), IoSlice::new(payload)]
+                [
+                    IoSlice::new(control),
+                    IoSlice::new(header),
+                    IoSlice::new(payload),
+                ]
             };
             let n = match self.stream.write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -241,8 +249,11 @@ impl Channel {
     /// Reads bytes that aren't known to be payload. `Ok(0)` is the end of the peer.
     pub(crate) fn read_input(&mut self, need: usize) -> io::Result<usize> {
         let have = self.input.len();
-        self.input.resize(have + INPUT_BYTES.max(need.saturating_sub(have)), 0);
-        let result = self.stream.read_vectored(&mut [IoSliceMut::new(&mut self.input[have..])]);
+        self.input
+            .resize(have + INPUT_BYTES.max(need.saturating_sub(have)), 0);
+        let result = self
+            .stream
+            .read_vectored(&mut [IoSliceMut::new(&mut self.input[have..])]);
         self.input.truncate(have + *result.as_ref().unwrap_or(&0));
         result
     }
@@ -250,13 +261,21 @@ impl Channel {
     /// Reads payload into the current piece, and the header that follows it into the input.
     /// Returns the bytes of payload, and whether all that was asked for came.
     pub(crate) fn read_payload(&mut self) -> io::Result<Option<(usize, bool)>> {
-        let Some(Incoming { remaining, piece: Some((buffer, filled)), .. }) = &mut self.incoming
+        let Some(Incoming {
+            remaining,
+            piece: Some((buffer, filled)),
+            ..
+        }) = &mut self.incoming
         else {
             return Ok(None);
         };
         let mut lookahead = [0; LOOKAHEAD_BYTES];
         let want = (*remaining).min(buffer.len() - *filled);
-        let ahead = if want == *remaining { LOOKAHEAD_BYTES } else { 0 };
+        let ahead = if want == *remaining {
+            LOOKAHEAD_BYTES
+        } else {
+            0
+        };
         let n = self.stream.read_vectored(&mut [
             IoSliceMut::new(&mut buffer[*filled..*filled + want]),
             IoSliceMut::new(&mut lookahead[..ahead]),

@@ -59,7 +59,11 @@ impl Commands {
     /// The order, if the session has ended.
     pub fn send(&self, command: Command) -> Result<(), Command> {
         self.sender.send(command).map_err(|e| e.0)?;
-        self.notifier.notify(Event { token: WAKE, readable: false, writable: false });
+        self.notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        });
         Ok(())
     }
 }

@@ -45,7 +45,10 @@ impl Feeder {
             .name("xdfs-feeder".into())
             .spawn(move || feed(source, block_size, &sender, &notifier))
             .map_err(|e| Fault::from_io("start a thread", "", &e))?;
-        Ok(Self { blocks, ended: false })
+        Ok(Self {
+            blocks,
+            ended: false,
+        })
     }
 
     pub(crate) fn next(&mut self) -> Result<Fed, Fault> {
@@ -87,7 +90,11 @@ fn feed(
         // The end is told as an empty block, also after a short one.
         let short = matches!(&result, Ok(block) if !block.is_empty()) && last;
         let gone = blocks.send(result).is_err() || (short && blocks.send(Ok(Vec::new())).is_err());
-        notifier.notify(Event { token: WAKE, readable: false, writable: false });
+        notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        });
         if gone || last {
             return;
         }

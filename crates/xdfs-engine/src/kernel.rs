@@ -45,7 +45,9 @@ impl Readiness {
     /// # Errors
     /// What the system says, for instance that no descriptors are left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { poller: Poller::new()? })
+        Ok(Self {
+            poller: Poller::new()?,
+        })
     }
 }
 

@@ -14,7 +14,12 @@ pub(crate) struct BufferPool {
 impl BufferPool {
     /// A pool of at most `max` buffers of `size` bytes.
     pub(crate) fn new(size: usize, max: usize) -> Self {
-        Self { free: Vec::new(), size, made: 0, max }
+        Self {
+            free: Vec::new(),
+            size,
+            made: 0,
+            max,
+        }
     }
 
     /// The buffer used last, whose memory is the likeliest to be cached; `None` at the bound.

@@ -16,7 +16,13 @@ impl Bucket {
     pub(crate) fn new(rate: u64, now: Duration) -> Self {
         let rate_bytes_per_s = rate.max(1) as f64;
         let burst_bytes = (rate_bytes_per_s * 0.05).max(1.0);
-        Self { rate_bytes_per_s, burst_bytes, tokens: burst_bytes, last: now, waited: Duration::ZERO }
+        Self {
+            rate_bytes_per_s,
+            burst_bytes,
+            tokens: burst_bytes,
+            last: now,
+            waited: Duration::ZERO,
+        }
     }
 
     /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.

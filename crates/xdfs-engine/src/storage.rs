@@ -34,7 +34,12 @@ const WAKE_BUFFERS: usize = 4;
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow.
-    Attach { file: FileId, sink: Box<dyn Sink>, kind: DigestKind, resumed: u64 },
+    Attach {
+        file: FileId,
+        sink: Box<dyn Sink>,
+        kind: DigestKind,
+        resumed: u64,
+    },
     /// Make durable what is there, record it, and close the sink.
     Detach(FileId),
     /// Close the sink and throw away what it holds.
@@ -46,7 +51,12 @@ pub(crate) enum Job {
     /// The region is a hole: sinks that take bytes only in order need its zeros.
     Hole { file: FileId, range: ByteRange },
     /// Write `len` bytes of `buffer` at `offset`.
-    Write { file: FileId, offset: u64, buffer: Buffer, len: usize },
+    Write {
+        file: FileId,
+        offset: u64,
+        buffer: Buffer,
+        len: usize,
+    },
 }
 
 /// What the storage side has done.
@@ -90,7 +100,12 @@ struct Worker {
 impl Worker {
     fn handle(&mut self, job: Job) {
         match job {
-            Job::Attach { file, sink, kind, resumed } => {
+            Job::Attach {
+                file,
+                sink,
+                kind,
+                resumed,
+            } => {
                 let open = OpenSink {
                     durable_sink: sink.capabilities().durable,
                     sink,
@@ -118,7 +133,9 @@ impl Worker {
                 }
             }
             Job::Held { file, fragment } => {
-                let Some(open) = self.sinks.get_mut(&file) else { return };
+                let Some(open) = self.sinks.get_mut(&file) else {
+                    return;
+                };
                 if !open.durable_sink {
                     return;
                 }
@@ -132,7 +149,9 @@ impl Worker {
             Job::Hole { file, range } => self.fill(file, range),
             Job::Publish { file, length } => {
                 self.flush();
-                let Some(mut open) = self.sinks.remove(&file) else { return };
+                let Some(mut open) = self.sinks.remove(&file) else {
+                    return;
+                };
                 let start = Instant::now();
                 let result = open.sink.publish(length);
                 let busy = open.busy + start.elapsed();
@@ -141,7 +160,12 @@ impl Worker {
                     Err(fault) => Completion::Failed { file, fault },
                 });
             }
-            Job::Write { file, offset, buffer, len } => {
+            Job::Write {
+                file,
+                offset,
+                buffer,
+                len,
+            } => {
                 let adjacent = self.gathered_file == Some(file)
                     && self.gathered_at + self.gathered_bytes as u64 == offset
                     && self.gathered_bytes + len <= GATHER_BYTES;
@@ -161,8 +185,10 @@ impl Worker {
 
     /// Writes the zeros of a hole where the sink can't leave them out.
     fn fill(&mut self, file: FileId, range: ByteRange) {
-        let sequential =
-            self.sinks.get(&file).is_some_and(|o| !o.sink.capabilities().random_writes);
+        let sequential = self
+            .sinks
+            .get(&file)
+            .is_some_and(|o| !o.sink.capabilities().random_writes);
         if !sequential {
             return;
         }
@@ -170,8 +196,12 @@ impl Worker {
         let zeros = vec![0; 256 << 10];
         let mut at = range.start;
         while at < range.end {
-            let Some(open) = self.sinks.get_mut(&file) else { return };
-            let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(zeros.len());
+            let Some(open) = self.sinks.get_mut(&file) else {
+                return;
+            };
+            let len = usize::try_from(range.end - at)
+                .unwrap_or(usize::MAX)
+                .min(zeros.len());
             if let Err(fault) = open.sink.write_at(at, &[IoSlice::new(&zeros[..len])]) {
                 self.fail(file, fault);
                 return;
@@ -182,15 +212,20 @@ impl Worker {
 
     /// Writes what was gathered.
     fn flush(&mut self) {
-        let Some(file) = self.gathered_file.take() else { return };
+        let Some(file) = self.gathered_file.take() else {
+            return;
+        };
         let range = ByteRange {
             start: self.gathered_at,
             end: self.gathered_at + self.gathered_bytes as u64,
         };
         self.gathered_bytes = 0;
         if let Some(open) = self.sinks.get_mut(&file) {
-            let slices: Vec<IoSlice<'_>> =
-                self.gathered.iter().map(|(b, len)| IoSlice::new(&b[..*len])).collect();
+            let slices: Vec<IoSlice<'_>> = self
+                .gathered
+                .iter()
+                .map(|(b, len)| IoSlice::new(&b[..*len]))
+                .collect();
             let start = Instant::now();
             let result = open.sink.write_at(range.start, &slices);
             drop(slices);
@@ -208,13 +243,18 @@ impl Worker {
                 self.fail(file, fault);
             }
         }
-        let buffers = self.gathered.drain(..).map(|(buffer, _)| Completion::Buffer(buffer));
+        let buffers = self
+            .gathered
+            .drain(..)
+            .map(|(buffer, _)| Completion::Buffer(buffer));
         self.done.extend(buffers);
     }
 
     /// Data, then its sync, then the journal: only then is a range claimed.
     fn checkpoint(&mut self, file: FileId) {
-        let Some(open) = self.sinks.get_mut(&file) else { return };
+        let Some(open) = self.sinks.get_mut(&file) else {
+            return;
+        };
         if !open.durable_sink || open.fresh_bytes == 0 {
             return;
         }
@@ -261,7 +301,13 @@ impl Worker {
 /// The thread's end of the queue.
 fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &Notifier) {
     let mut worker = Worker::default();
-    let wake = || notifier.notify(Event { token: WAKE, readable: false, writable: false });
+    let wake = || {
+        notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        })
+    };
     let mut quiet = 0;
     loop {
         let job = match jobs.try_recv() {
@@ -323,7 +369,12 @@ pub(crate) struct Storage {
 
 impl Storage {
     pub(crate) fn new(notifier: Notifier) -> Self {
-        Self { inline: Worker::default(), inline_files: Vec::new(), thread: None, notifier }
+        Self {
+            inline: Worker::default(),
+            inline_files: Vec::new(),
+            thread: None,
+            notifier,
+        }
     }
 
     /// Takes a sink, and chooses once where its jobs are done.
@@ -349,7 +400,15 @@ impl Storage {
                 .map_err(|e| Fault::from_io("start the storage thread", "", &e))?;
             self.thread = Some(Thread { jobs, done, handle });
         }
-        self.submit(file, Job::Attach { file, sink, kind, resumed });
+        self.submit(
+            file,
+            Job::Attach {
+                file,
+                sink,
+                kind,
+                resumed,
+            },
+        );
         Ok(())
     }
 
@@ -365,8 +424,14 @@ impl Storage {
             && let Err(mpsc::SendError(Job::Publish { file, .. } | Job::Write { file, .. })) =
                 thread.jobs.send(job)
         {
-            let fault = Fault::new(Code::Internal, "write the file", "the storage thread has ended");
-            self.inline.done.push_back(Completion::Failed { file, fault });
+            let fault = Fault::new(
+                Code::Internal,
+                "write the file",
+                "the storage thread has ended",
+            );
+            self.inline
+                .done
+                .push_back(Completion::Failed { file, fault });
         }
     }
 

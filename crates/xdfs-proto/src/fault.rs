@@ -216,9 +216,10 @@ impl Fault {
             K::IsADirectory => (Code::IsDirectory, "name a file, or end the target with '/'"),
             K::NotADirectory => (Code::NotDirectory, ""),
             K::InvalidFilename => (Code::NameTooLong, "use a shorter name"),
-            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => {
-                (Code::NoSpace, "free some space and run the same command again to go on")
-            }
+            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => (
+                Code::NoSpace,
+                "free some space and run the same command again to go on",
+            ),
             K::ReadOnlyFilesystem => (Code::ReadOnly, ""),
             K::ConnectionRefused => (Code::ConnectionRefused, "is `xdfs serve` running there?"),
             K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::UnexpectedEof => {
@@ -231,7 +232,9 @@ impl Fault {
             K::Unsupported => (Code::Unsupported, ""),
             _ => (Code::Io, ""),
         };
-        Self::new(code, operation, describe(error)).path(path).hint(hint)
+        Self::new(code, operation, describe(error))
+            .path(path)
+            .hint(hint)
     }
 }
 
@@ -240,7 +243,9 @@ fn describe(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |c| c.to_lowercase().collect::<String>() + chars.as_str())
+    chars.next().map_or_else(String::new, |c| {
+        c.to_lowercase().collect::<String>() + chars.as_str()
+    })
 }
 
 impl fmt::Display for Fault {

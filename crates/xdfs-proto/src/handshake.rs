@@ -22,7 +22,9 @@ use crate::opening::{Answer, Feature, Hello};
 /// # Errors
 /// The frame can't be decoded, or is a BLOCK.
 pub fn take_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Fault> {
-    let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else { return Ok(None) };
+    let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
+        return Ok(None);
+    };
     let header = FrameHeader::decode(*header, limits).map_err(|e| e.fault())?;
     if header.is_block() {
         return Err(Fault::new(
@@ -32,7 +34,9 @@ pub fn take_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)
         ));
     }
     let end = FRAME_HEADER_BYTES + header.length as usize;
-    let Some(body) = bytes.get(FRAME_HEADER_BYTES..end) else { return Ok(None) };
+    let Some(body) = bytes.get(FRAME_HEADER_BYTES..end) else {
+        return Ok(None);
+    };
     let frame = Frame::decode(header, body, limits).map_err(|e| e.fault())?;
     Ok(Some((frame, end)))
 }
@@ -71,7 +75,10 @@ impl Initiator {
         if let Purpose::Join(join) = &purpose {
             Frame::Join(join.clone()).encode(out);
         }
-        Self { purpose, welcomed: false }
+        Self {
+            purpose,
+            welcomed: false,
+        }
     }
 
     /// Takes the bytes received and not yet used; returns the step and how many were used. What
@@ -115,7 +122,10 @@ impl Initiator {
             }
             (Frame::JoinOk, Purpose::Join(_)) => Ok((InitiatorStep::Open(None), used)),
             (Frame::Exception { fault, .. }, _) => Err(fault.remote()),
-            (other, _) => Err(violation(&format!("{} came instead of an answer", other.name()))),
+            (other, _) => Err(violation(&format!(
+                "{} came instead of an answer",
+                other.name()
+            ))),
         }
     }
 }
@@ -178,7 +188,11 @@ impl Acceptor {
         }
         let refuse = |fault: Fault, out: &mut Vec<u8>| {
             let scope = crate::frame::Scope::Channel;
-            Frame::Exception { scope, fault: fault.clone() }.encode(out);
+            Frame::Exception {
+                scope,
+                fault: fault.clone(),
+            }
+            .encode(out);
             fault
         };
         let taken = take_frame(bytes.get(used..).unwrap_or(&[]), limits);

@@ -15,7 +15,11 @@ impl SessionSecret {
     /// Compares in a time that doesn't depend on where the values differ.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0.iter()).fold(0u8, |acc, (a, b)| acc | (a ^ b)) == 0
+        self.0
+            .iter()
+            .zip(other.0.iter())
+            .fold(0u8, |acc, (a, b)| acc | (a ^ b))
+            == 0
     }
 }
 

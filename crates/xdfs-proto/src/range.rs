@@ -15,7 +15,10 @@ impl ByteRange {
     /// The range of `len` bytes at `start`; `None` if it would end past `u64::MAX`.
     #[must_use]
     pub fn at(start: u64, len: u64) -> Option<Self> {
-        Some(Self { start, end: start.checked_add(len)? })
+        Some(Self {
+            start,
+            end: start.checked_add(len)?,
+        })
     }
 
     /// Number of bytes.
@@ -93,9 +96,18 @@ impl RangeSet {
         if first >= last {
             return;
         }
-        let left = ByteRange { start: self.ranges[first].start, end: range.start };
-        let right = ByteRange { start: range.end, end: self.ranges[last - 1].end };
-        self.ranges.splice(first..last, [left, right].into_iter().filter(|r| r.start < r.end));
+        let left = ByteRange {
+            start: self.ranges[first].start,
+            end: range.start,
+        };
+        let right = ByteRange {
+            start: range.end,
+            end: self.ranges[last - 1].end,
+        };
+        self.ranges.splice(
+            first..last,
+            [left, right].into_iter().filter(|r| r.start < r.end),
+        );
     }
 
     /// Whether every byte of `range` is in the set.
@@ -121,7 +133,9 @@ impl RangeSet {
     /// The bytes of `whole` that aren't in the set.
     #[must_use]
     pub fn gaps(&self, whole: ByteRange) -> Self {
-        let mut gaps = Self { ranges: vec![whole] };
+        let mut gaps = Self {
+            ranges: vec![whole],
+        };
         gaps.ranges.retain(|r| !r.is_empty());
         for range in &self.ranges {
             gaps.remove(*range);
@@ -135,7 +149,10 @@ impl RangeSet {
         let first = *self.ranges.first()?;
         let boundary = first.start + (grid - (first.start - origin) % grid);
         let end = first.end.min(boundary).min(first.start + len_max);
-        let taken = ByteRange { start: first.start, end };
+        let taken = ByteRange {
+            start: first.start,
+            end,
+        };
         if end == first.end {
             self.ranges.remove(0);
         } else {
@@ -159,7 +176,10 @@ mod tests {
 
     #[test]
     fn touching_ranges_merge() {
-        assert_eq!(set(&[(0, 4), (8, 12), (4, 8)]).as_slice(), &[ByteRange { start: 0, end: 12 }]);
+        assert_eq!(
+            set(&[(0, 4), (8, 12), (4, 8)]).as_slice(),
+            &[ByteRange { start: 0, end: 12 }]
+        );
     }
 
     #[test]
@@ -176,7 +196,10 @@ mod tests {
     #[test]
     fn gaps_are_the_complement() {
         let s = set(&[(2, 4), (6, 8)]);
-        assert_eq!(s.gaps(ByteRange { start: 0, end: 10 }), set(&[(0, 2), (4, 6), (8, 10)]));
+        assert_eq!(
+            s.gaps(ByteRange { start: 0, end: 10 }),
+            set(&[(0, 2), (4, 6), (8, 10)])
+        );
         assert_eq!(s.total(), 4);
     }
 

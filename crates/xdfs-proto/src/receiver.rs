@@ -162,10 +162,12 @@ impl Receiver {
         self.unacknowledged.retain(|c| *c != channel);
         for (&id, file) in &self.files {
             if let (State::Requested, Some(request)) = (file.state, &file.request) {
-                self.outputs.push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+                self.outputs
+                    .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
             }
             for &range in file.repeats.as_slice() {
-                self.outputs.push_back(Output::Transmit(Frame::Repeat { file: id, range }));
+                self.outputs
+                    .push_back(Output::Transmit(Frame::Repeat { file: id, range }));
             }
         }
     }
@@ -174,8 +176,12 @@ impl Receiver {
     pub fn request(&mut self, request: Request) {
         let id = request.file;
         self.last_file = self.last_file.max(id);
-        self.outputs.push_back(Output::Transmit(Frame::Xftsm(request.clone())));
-        self.files.insert(id, File::new(State::Requested, request.digest, Some(request)));
+        self.outputs
+            .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+        self.files.insert(
+            id,
+            File::new(State::Requested, request.digest, Some(request)),
+        );
     }
 
     /// Takes a frame of the sender. Frames that aren't for a receiver are a violation.
@@ -187,14 +193,20 @@ impl Receiver {
             Frame::Xftsmu(offer) => self.offered(offer),
             Frame::Offer(offer) => self.answered(offer),
             Frame::Hole { file, range } => self.hole(channel, file, range),
-            Frame::Eofr { file, length, digest, store_wait_permille } => {
-                self.ended(file, length, digest, store_wait_permille)
-            }
+            Frame::Eofr {
+                file,
+                length,
+                digest,
+                store_wait_permille,
+            } => self.ended(file, length, digest, store_wait_permille),
             Frame::Cancel { file } => {
                 self.fail(file, cancelled_by_peer("receive the file"));
                 Ok(())
             }
-            other => Err(violation(format!("{} came where a receiver is", other.name()))),
+            other => Err(violation(format!(
+                "{} came where a receiver is",
+                other.name()
+            ))),
         }
     }
 
@@ -205,18 +217,25 @@ impl Receiver {
                 return Err(violation(format!("file {} was offered twice", offer.file)));
             }
             if let Some(accept) = &file.accept {
-                self.outputs.push_back(Output::Transmit(Frame::Accept(accept.clone())));
+                self.outputs
+                    .push_back(Output::Transmit(Frame::Accept(accept.clone())));
             }
             return Ok(());
         }
         if offer.file <= self.last_file {
-            return Err(violation(format!("file number {} was used before", offer.file)));
+            return Err(violation(format!(
+                "file number {} was used before",
+                offer.file
+            )));
         }
         if self.files.len() >= self.limits.open_files_max {
             return Err(Fault::new(
                 Code::LimitExceeded,
                 "offer a file",
-                format!("more than {} files are open in the session", self.limits.open_files_max),
+                format!(
+                    "more than {} files are open in the session",
+                    self.limits.open_files_max
+                ),
             ));
         }
         self.last_file = offer.file;
@@ -242,12 +261,19 @@ impl Receiver {
                 return Err(violation(format!("file {} was offered twice", offer.file)));
             }
             if let Some(accept) = &file.accept {
-                self.outputs.push_back(Output::Transmit(Frame::Accept(accept.clone())));
+                self.outputs
+                    .push_back(Output::Transmit(Frame::Accept(accept.clone())));
             }
             return Ok(());
         }
-        if file.request.as_ref().is_some_and(|r| r.digest != offer.digest) {
-            return Err(violation("OFFER names another digest than was asked for".into()));
+        if file
+            .request
+            .as_ref()
+            .is_some_and(|r| r.digest != offer.digest)
+        {
+            return Err(violation(
+                "OFFER names another digest than was asked for".into(),
+            ));
         }
         file.state = State::Opening;
         file.length = offer.length;
@@ -267,8 +293,13 @@ impl Receiver {
         block_size: u32,
         mut durable: Vec<Fragment>,
     ) -> Result<(), Fault> {
-        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
-        let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
+        let Some(file) = self.files.get_mut(&id) else {
+            return Ok(());
+        };
+        let whole = ByteRange {
+            start: 0,
+            end: file.length.unwrap_or(u64::MAX),
+        };
         for fragment in &durable {
             if !whole.contains(&fragment.range) || !file.held.insert(*fragment) {
                 return Err(Fault::new(
@@ -288,9 +319,15 @@ impl Receiver {
             durable.truncate(told_max);
             durable.sort_by_key(|f| f.range.start);
         }
-        let accept = Accept { file: id, path, block_size, durable };
+        let accept = Accept {
+            file: id,
+            path,
+            block_size,
+            durable,
+        };
         file.accept = Some(accept.clone());
-        self.outputs.push_back(Output::Transmit(Frame::Accept(accept)));
+        self.outputs
+            .push_back(Output::Transmit(Frame::Accept(accept)));
         if file.offer.as_ref().is_some_and(|o| o.dry_run) {
             self.files.remove(&id);
         }
@@ -314,11 +351,15 @@ impl Receiver {
             return if id <= self.last_file && id.0 > 0 {
                 Ok(Disposition::Discard)
             } else {
-                Err(violation(format!("a block came for file {id}, which was not accepted")))
+                Err(violation(format!(
+                    "a block came for file {id}, which was not accepted"
+                )))
             };
         };
         if file.accept.is_none() {
-            return Err(violation(format!("a block came for file {id} before it was accepted")));
+            return Err(violation(format!(
+                "a block came for file {id} before it was accepted"
+            )));
         }
         if file.length.is_some_and(|n| range.end > n) {
             return Err(violation(format!(
@@ -340,13 +381,18 @@ impl Receiver {
             return Ok(Disposition::Discard);
         }
         if held.overlaps(range) {
-            return Err(violation(format!("a block at {range} overlaps bytes that are held")));
+            return Err(violation(format!(
+                "a block at {range} overlaps bytes that are held"
+            )));
         }
         if held.as_slice().len() >= self.limits.fragments_max {
             return Err(Fault::new(
                 Code::LimitExceeded,
                 "receive a block",
-                format!("more than {} separate ranges are held", self.limits.fragments_max),
+                format!(
+                    "more than {} separate ranges are held",
+                    self.limits.fragments_max
+                ),
             ));
         }
         if file.state != State::Receiving {
@@ -369,7 +415,9 @@ impl Receiver {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return false;
         };
-        let Some(file) = self.files.get_mut(&header.file) else { return false };
+        let Some(file) = self.files.get_mut(&header.file) else {
+            return false;
+        };
         if wrong {
             file.mismatches += 1;
             file.repeated += range.len();
@@ -387,11 +435,16 @@ impl Receiver {
             file.repeats.insert(range);
             self.outputs.push_back(Output::TransmitOn(
                 channel,
-                Frame::Repeat { file: header.file, range },
+                Frame::Repeat {
+                    file: header.file,
+                    range,
+                },
             ));
             return false;
         }
-        let Some(fragment) = fragment else { return false };
+        let Some(fragment) = fragment else {
+            return false;
+        };
         if file.state != State::Receiving || !file.held.insert(fragment) {
             return false;
         }
@@ -405,7 +458,10 @@ impl Receiver {
             return Err(violation("HOLE names an empty region".into()));
         }
         if range.len() > HOLE_BYTES_MAX {
-            return Err(violation(format!("HOLE of {} bytes is too long", range.len())));
+            return Err(violation(format!(
+                "HOLE of {} bytes is too long",
+                range.len()
+            )));
         }
         let disposition = self.check_range(id, range)?;
         self.count(channel, 0);
@@ -423,7 +479,9 @@ impl Receiver {
     }
 
     fn count(&mut self, channel: ChannelIndex, bytes: u64) {
-        let Some(state) = self.channels.get_mut(&channel) else { return };
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
         if state.data_frames == state.told {
             self.unacknowledged.push(channel);
         }
@@ -445,9 +503,13 @@ impl Receiver {
     pub fn flush_acks(&mut self) {
         self.unacknowledged_bytes = 0;
         for channel in self.unacknowledged.drain(..) {
-            let Some(state) = self.channels.get_mut(&channel) else { continue };
+            let Some(state) = self.channels.get_mut(&channel) else {
+                continue;
+            };
             state.told = state.data_frames;
-            let frame = Frame::Ack { data_frames: state.data_frames };
+            let frame = Frame::Ack {
+                data_frames: state.data_frames,
+            };
             self.outputs.push_back(Output::TransmitOn(channel, frame));
         }
     }
@@ -466,17 +528,23 @@ impl Receiver {
             return if id <= self.last_file {
                 Ok(())
             } else {
-                Err(violation(format!("EOFR came for file {id}, which is unknown")))
+                Err(violation(format!(
+                    "EOFR came for file {id}, which is unknown"
+                )))
             };
         };
         if file.accept.is_none() {
-            return Err(violation(format!("EOFR came for file {id} before it was accepted")));
+            return Err(violation(format!(
+                "EOFR came for file {id} before it was accepted"
+            )));
         }
         let end = (length, digest, store_wait_permille);
         let held_end = file.held.ranges().as_slice().last().map_or(0, |r| r.end);
         let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
         if contradicts || file.length.is_some_and(|n| n != length) || held_end > length {
-            return Err(violation("EOFR contradicts the length or digest of the file".into()));
+            return Err(violation(
+                "EOFR contradicts the length or digest of the file".into(),
+            ));
         }
         file.length = Some(length);
         file.end = Some(end);
@@ -485,9 +553,15 @@ impl Receiver {
     }
 
     fn verify_if_complete(&mut self, id: FileId) {
-        let Some(file) = self.files.get_mut(&id) else { return };
-        let (State::Receiving, Some((length, digest, _))) = (file.state, file.end) else { return };
-        let Some(own) = file.held.digest(length) else { return };
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let (State::Receiving, Some((length, digest, _))) = (file.state, file.end) else {
+            return;
+        };
+        let Some(own) = file.held.digest(length) else {
+            return;
+        };
         if own == digest {
             file.state = State::Publishing;
             self.outputs.push_back(Output::Publish { file: id, length });
@@ -505,9 +579,21 @@ impl Receiver {
 
     /// The file stands under its name.
     pub fn published(&mut self, id: FileId, store_wait_permille: u16) {
-        let Some(file) = self.files.remove(&id) else { return };
-        let Some((length, digest, sender_wait)) = file.end else { return };
-        self.answer(id, Frame::Published { file: id, length, digest, store_wait_permille });
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        let Some((length, digest, sender_wait)) = file.end else {
+            return;
+        };
+        self.answer(
+            id,
+            Frame::Published {
+                file: id,
+                length,
+                digest,
+                store_wait_permille,
+            },
+        );
         self.outputs.push_back(Output::Finished {
             file: id,
             length,
@@ -519,7 +605,8 @@ impl Receiver {
     /// Tells the sender how much is durable.
     pub fn recorded(&mut self, id: FileId, bytes: u64) {
         if self.files.contains_key(&id) {
-            self.outputs.push_back(Output::Transmit(Frame::Durable { file: id, bytes }));
+            self.outputs
+                .push_back(Output::Transmit(Frame::Durable { file: id, bytes }));
         }
     }
 
@@ -559,9 +646,9 @@ impl Receiver {
     /// Bytes of a file that are held, its length if known, and those of an earlier attempt.
     #[must_use]
     pub fn progress(&self, id: FileId) -> (u64, Option<u64>, u64) {
-        self.files
-            .get(&id)
-            .map_or((0, None, 0), |f| (f.held.ranges().total(), f.length, f.resumed))
+        self.files.get(&id).map_or((0, None, 0), |f| {
+            (f.held.ranges().total(), f.length, f.resumed)
+        })
     }
 
     /// Bytes of a file that had to be asked for again.

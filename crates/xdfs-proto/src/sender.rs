@@ -157,13 +157,21 @@ impl Sender {
 
     /// A channel may carry blocks from now on.
     pub fn channel_up(&mut self, channel: ChannelIndex, now: Duration) {
-        self.channels.insert(channel, Channel { last_progress: now, ..Channel::default() });
+        self.channels.insert(
+            channel,
+            Channel {
+                last_progress: now,
+                ..Channel::default()
+            },
+        );
     }
 
     /// A channel is gone. What it owed goes to other channels, and control frames whose answer is
     /// outstanding are sent again, since they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
-        let Some(lost) = self.channels.remove(&channel) else { return };
+        let Some(lost) = self.channels.remove(&channel) else {
+            return;
+        };
         for extent in lost.unacknowledged {
             self.in_flight -= extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
@@ -202,7 +210,11 @@ impl Sender {
             resumed: 0,
             retransmitted: 0,
             store_wait_permille: 0,
-            offer: if upload { Frame::Xftsmu(offer.clone()) } else { Frame::Offer(offer.clone()) },
+            offer: if upload {
+                Frame::Xftsmu(offer.clone())
+            } else {
+                Frame::Offer(offer.clone())
+            },
         };
         self.outputs.push_back(Output::Transmit(file.offer.clone()));
         self.files.insert(offer.file, file);
@@ -228,20 +240,31 @@ impl Sender {
                 self.fail(file, cancelled_by_peer("send the file"));
                 Ok(())
             }
-            Frame::Published { file, length, digest, store_wait_permille } => {
-                self.published(file, length, digest, store_wait_permille)
-            }
-            other => Err(violation(format!("{} came where a sender is", other.name()))),
+            Frame::Published {
+                file,
+                length,
+                digest,
+                store_wait_permille,
+            } => self.published(file, length, digest, store_wait_permille),
+            other => Err(violation(format!(
+                "{} came where a sender is",
+                other.name()
+            ))),
         }
     }
 
     fn accepted(&mut self, accept: Accept) -> Result<(), Fault> {
-        let Some(file) = self.files.get_mut(&accept.file) else { return Ok(()) };
+        let Some(file) = self.files.get_mut(&accept.file) else {
+            return Ok(());
+        };
         if file.state != State::Offered {
             // The answer to an offer that was sent again.
             return Ok(());
         }
-        let whole = ByteRange { start: 0, end: file.length.unwrap_or(u64::MAX) };
+        let whole = ByteRange {
+            start: 0,
+            end: file.length.unwrap_or(u64::MAX),
+        };
         let grid = u64::from(accept.block_size);
         for fragment in &accept.durable {
             let range = fragment.range;
@@ -261,7 +284,11 @@ impl Sender {
         }
         file.state = State::Sending;
         let (resumed_bytes, dry_run) = (file.resumed, file.dry_run);
-        self.outputs.push_back(Output::Accepted { file: accept.file, path: accept.path, resumed_bytes });
+        self.outputs.push_back(Output::Accepted {
+            file: accept.file,
+            path: accept.path,
+            resumed_bytes,
+        });
         if dry_run {
             self.files.remove(&accept.file);
             self.outputs.push_back(Output::Finished {
@@ -283,7 +310,9 @@ impl Sender {
         data_frames: u64,
         now: Duration,
     ) -> Result<(), Fault> {
-        let Some(state) = self.channels.get_mut(&channel) else { return Ok(()) };
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return Ok(());
+        };
         if data_frames > state.sent_frames || data_frames < state.acknowledged_frames {
             return Err(violation(format!(
                 "ACK counts {data_frames} data frames where {} to {} are possible",
@@ -294,7 +323,9 @@ impl Sender {
         self.last_progress = now;
         while state.acknowledged_frames < data_frames {
             state.acknowledged_frames += 1;
-            let Some(extent) = state.unacknowledged.pop_front() else { break };
+            let Some(extent) = state.unacknowledged.pop_front() else {
+                break;
+            };
             self.in_flight -= extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
                 file.outstanding -= extent.range.len();
@@ -305,10 +336,14 @@ impl Sender {
     }
 
     fn repeat(&mut self, id: FileId, range: ByteRange) -> Result<(), Fault> {
-        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
+        let Some(file) = self.files.get_mut(&id) else {
+            return Ok(());
+        };
         let read = file.digest.ranges();
         if file.state == State::Offered || range.is_empty() || !read.contains(range) {
-            return Err(violation(format!("REPEAT asks for {range}, which was not sent")));
+            return Err(violation(format!(
+                "REPEAT asks for {range}, which was not sent"
+            )));
         }
         file.acknowledged = file.acknowledged.saturating_sub(range.len());
         file.retransmitted += range.len();
@@ -323,9 +358,13 @@ impl Sender {
         digest: DigestValue,
         store_wait_permille: u16,
     ) -> Result<(), Fault> {
-        let Some(file) = self.files.get(&id) else { return Ok(()) };
+        let Some(file) = self.files.get(&id) else {
+            return Ok(());
+        };
         if file.state != State::Ended {
-            return Err(violation("PUBLISHED came before the end of the file".into()));
+            return Err(violation(
+                "PUBLISHED came before the end of the file".into(),
+            ));
         }
         let retransmitted_bytes = file.retransmitted;
         let expected = file.length.and_then(|n| file.digest.digest(n));
@@ -365,18 +404,30 @@ impl Sender {
             }
             let size = file.block_size;
             if let Some(range) = file.again.take_front(size, size, 0) {
-                return Some(Extent { file: id, range, again: true });
+                return Some(Extent {
+                    file: id,
+                    range,
+                    again: true,
+                });
             }
             if file.state != State::Sending {
                 continue;
             }
             if file.length.is_some() {
                 if let Some(range) = file.unsent.take_front(size, size, 0) {
-                    return Some(Extent { file: id, range, again: false });
+                    return Some(Extent {
+                        file: id,
+                        range,
+                        again: false,
+                    });
                 }
             } else if let Some(range) = ByteRange::at(file.cursor, size) {
                 file.cursor = range.end;
-                return Some(Extent { file: id, range, again: false });
+                return Some(Extent {
+                    file: id,
+                    range,
+                    again: false,
+                });
             }
         }
         None
@@ -384,7 +435,9 @@ impl Sender {
 
     /// Gives back an extent that could not be read or sent now.
     pub fn put_back(&mut self, extent: Extent) {
-        let Some(file) = self.files.get_mut(&extent.file) else { return };
+        let Some(file) = self.files.get_mut(&extent.file) else {
+            return;
+        };
         if extent.again {
             file.again.insert(extent.range);
         } else if file.length.is_some() {
@@ -398,13 +451,23 @@ impl Sender {
     /// the range that goes out as one HOLE.
     #[must_use]
     pub fn widen_hole(&mut self, extent: Extent, end: u64) -> ByteRange {
-        let end = end.max(extent.range.end).min(extent.range.start + HOLE_BYTES_MAX);
-        let wide = ByteRange { start: extent.range.start, end };
-        let Some(file) = self.files.get_mut(&extent.file) else { return extent.range };
+        let end = end
+            .max(extent.range.end)
+            .min(extent.range.start + HOLE_BYTES_MAX);
+        let wide = ByteRange {
+            start: extent.range.start,
+            end,
+        };
+        let Some(file) = self.files.get_mut(&extent.file) else {
+            return extent.range;
+        };
         if extent.again || wide == extent.range {
             return extent.range;
         }
-        let rest = ByteRange { start: extent.range.end, end: wide.end };
+        let rest = ByteRange {
+            start: extent.range.end,
+            end: wide.end,
+        };
         if !file.unsent.contains(rest) {
             return extent.range;
         }
@@ -460,7 +523,9 @@ impl Sender {
     }
 
     fn end_if_complete(&mut self, id: FileId) {
-        let Some(file) = self.files.get_mut(&id) else { return };
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
         if file.state != State::Sending {
             return;
         }
@@ -531,7 +596,9 @@ impl Sender {
     /// Number of data frames outstanding on a channel.
     #[must_use]
     pub fn outstanding(&self, channel: ChannelIndex) -> usize {
-        self.channels.get(&channel).map_or(0, |c| c.unacknowledged.len())
+        self.channels
+            .get(&channel)
+            .map_or(0, |c| c.unacknowledged.len())
     }
 
     /// When [`Sender::handle_timeout`] wants to be called, if at all.
@@ -586,7 +653,10 @@ pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
     if fault.code == Code::Cancelled {
         Frame::Cancel { file }
     } else {
-        Frame::Exception { scope: Scope::File(file), fault: fault.clone() }
+        Frame::Exception {
+            scope: Scope::File(file),
+            fault: fault.clone(),
+        }
     }
 }
 

@@ -56,7 +56,11 @@ impl Client {
             channels: options.channels,
             block_size: options.block_size,
             window: options.window,
-            start: if options.strict { Start::Strict } else { Start::Elastic },
+            start: if options.strict {
+                Start::Strict
+            } else {
+                Start::Elastic
+            },
             user: place.user.clone().unwrap_or_default(),
         };
         let path_bytes_max = options.limits.path_bytes_max;
@@ -71,7 +75,12 @@ impl Client {
                 }
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
-        Ok(Self { commands, next_file: AtomicU32::new(1), path_bytes_max, thread: Some(thread) })
+        Ok(Self {
+            commands,
+            next_file: AtomicU32::new(1),
+            path_bytes_max,
+            thread: Some(thread),
+        })
     }
 
     /// Starts to send `source` to `target`, a path on the server. If `target` is a directory the
@@ -87,18 +96,30 @@ impl Client {
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
         let (source, name): (Box<dyn Source>, Vec<u8>) = match source {
-            LocalPlace::Path(path) => {
-                (LocalStore::unrooted().open_source(&path_bytes(path))?, file_name(path))
-            }
+            LocalPlace::Path(path) => (
+                LocalStore::unrooted().open_source(&path_bytes(path))?,
+                file_name(path),
+            ),
             LocalPlace::Standard => (
-                Box::new(StreamSource::new(Box::new(std::io::stdin()), "standard input")),
+                Box::new(StreamSource::new(
+                    Box::new(std::io::stdin()),
+                    "standard input",
+                )),
                 Vec::new(),
             ),
-            LocalPlace::Memory => {
-                (Box::new(xdfs_store::ZeroSource::new(options.length)), Vec::new())
-            }
+            LocalPlace::Memory => (
+                Box::new(xdfs_store::ZeroSource::new(options.length)),
+                Vec::new(),
+            ),
         };
-        self.start(options, JobKind::Upload(UploadJob { source, target: target.to_vec(), name }))
+        self.start(
+            options,
+            JobKind::Upload(UploadJob {
+                source,
+                target: target.to_vec(),
+                name,
+            }),
+        )
     }
 
     /// Starts to fetch `source`, a path on the server, to `target`.
@@ -114,13 +135,19 @@ impl Client {
         let name = source.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec();
         let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
             LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
-            LocalPlace::Standard => {
-                (Arc::new(Nameless::StandardOutput), b"-".to_vec())
-            }
+            LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
         };
         let source = source.to_vec();
-        self.start(options, JobKind::Download(DownloadJob { source, store, target, name }))
+        self.start(
+            options,
+            JobKind::Download(DownloadJob {
+                source,
+                store,
+                target,
+                name,
+            }),
+        )
     }
 
     fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
@@ -130,9 +157,11 @@ impl Client {
         };
         if remote.len() > self.path_bytes_max {
             let cause = format!("it is longer than {} bytes", self.path_bytes_max);
-            return Err(Fault::new(Code::NameTooLong, "name a file on the server", cause)
-                .path(remote)
-                .hint("use a shorter path"));
+            return Err(
+                Fault::new(Code::NameTooLong, "name a file on the server", cause)
+                    .path(remote)
+                    .hint("use a shorter path"),
+            );
         }
         let file = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
         let (events, receiver) = mpsc::channel();
@@ -149,7 +178,9 @@ impl Client {
             kind,
             events,
         };
-        self.commands.send(Command::Start(Box::new(job))).map_err(|_| session_gone())?;
+        self.commands
+            .send(Command::Start(Box::new(job)))
+            .map_err(|_| session_gone())?;
         Ok(Transfer::new(file, self.commands.clone(), receiver))
     }
 
@@ -193,7 +224,11 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Endpoint>, Fault> {
                 .map_err(|e| fault(e.to_string()))?
                 .map(Endpoint::Tcp)
                 .collect();
-            if found.is_empty() { Err(fault("it has no address".into())) } else { Ok(found) }
+            if found.is_empty() {
+                Err(fault("it has no address".into()))
+            } else {
+                Ok(found)
+            }
         }
     }
 }

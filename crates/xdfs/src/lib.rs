@@ -13,9 +13,7 @@ mod sinks;
 mod transfer;
 
 pub use client::{Client, ClientOptions};
-pub use remote::{Address, RemotePlace, DEFAULT_PORT};
+pub use remote::{Address, DEFAULT_PORT, RemotePlace};
 pub use server::{Server, ServerBuilder, ServerHandle};
-pub use transfer::{
-    LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult,
-};
+pub use transfer::{LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult};
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};

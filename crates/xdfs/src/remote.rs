@@ -60,8 +60,9 @@ impl FromStr for Address {
             return Ok(Self::Memory(name.into()));
         }
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) =
-                rest.split_once(']').ok_or_else(|| bad(format!("'{text}' lacks a ']'")))?;
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| bad(format!("'{text}' lacks a ']'")))?;
             host.parse::<std::net::Ipv6Addr>()
                 .map_err(|_| bad(format!("'{host}' is not an IPv6 address")))?;
             match rest.strip_prefix(':') {
@@ -83,12 +84,15 @@ impl FromStr for Address {
             return Err(bad(format!("'{text}' names no host")));
         }
         let port = match port {
-            Some(port) => {
-                port.parse().map_err(|_| bad(format!("'{port}' is not a port (0 to 65535)")))?
-            }
+            Some(port) => port
+                .parse()
+                .map_err(|_| bad(format!("'{port}' is not a port (0 to 65535)")))?,
             None => DEFAULT_PORT,
         };
-        Ok(Self::Tcp { host: host.into(), port })
+        Ok(Self::Tcp {
+            host: host.into(),
+            port,
+        })
     }
 }
 
@@ -163,7 +167,10 @@ impl FromStr for RemotePlace {
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => {
                 let user = percent_decode(user).and_then(|u| String::from_utf8(u).ok());
-                (Some(user.ok_or_else(|| bad("the user name is not valid"))?), host)
+                (
+                    Some(user.ok_or_else(|| bad("the user name is not valid"))?),
+                    host,
+                )
             }
             None => (None, authority),
         };
@@ -189,16 +196,26 @@ impl FromStr for RemotePlace {
             Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
             _ => path,
         };
-        Ok(Self { user, address, path })
+        Ok(Self {
+            user,
+            address,
+            path,
+        })
     }
 }
 
 impl fmt::Display for RemotePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self.user.as_ref().map_or_else(String::new, |u| format!("{u}@"));
+        let user = self
+            .user
+            .as_ref()
+            .map_or_else(String::new, |u| format!("{u}@"));
         match &self.address {
             Address::Unix(path) => {
-                let path = path.to_string_lossy().replace('%', "%25").replace('/', "%2F");
+                let path = path
+                    .to_string_lossy()
+                    .replace('%', "%25")
+                    .replace('/', "%2F");
                 write!(f, "xdfs+unix://{user}{path}")?;
             }
             address => write!(f, "xdfs://{user}{address}")?,
@@ -220,13 +237,34 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let tcp = |host: &str, port| Address::Tcp { host: host.into(), port };
-        assert_eq!("127.0.0.1:0".parse::<Address>().unwrap(), tcp("127.0.0.1", 0));
+        let tcp = |host: &str, port| Address::Tcp {
+            host: host.into(),
+            port,
+        };
+        assert_eq!(
+            "127.0.0.1:0".parse::<Address>().unwrap(),
+            tcp("127.0.0.1", 0)
+        );
         assert_eq!("[::1]:7".parse::<Address>().unwrap(), tcp("::1", 7));
         assert_eq!("::1".parse::<Address>().unwrap(), tcp("::1", DEFAULT_PORT));
-        assert_eq!("host".parse::<Address>().unwrap(), tcp("host", DEFAULT_PORT));
-        assert_eq!("unix:/run/x".parse::<Address>().unwrap(), Address::Unix("/run/x".into()));
-        for bad in ["", ":1", "[::1", "[::1]x", "host:port", "host:99999", "1:2:3", "unix:"] {
+        assert_eq!(
+            "host".parse::<Address>().unwrap(),
+            tcp("host", DEFAULT_PORT)
+        );
+        assert_eq!(
+            "unix:/run/x".parse::<Address>().unwrap(),
+            Address::Unix("/run/x".into())
+        );
+        for bad in [
+            "",
+            ":1",
+            "[::1",
+            "[::1]x",
+            "host:port",
+            "host:99999",
+            "1:2:3",
+            "unix:",
+        ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }
@@ -243,7 +281,13 @@ mod tests {
         }
         assert_eq!(place("xdfs://h").path, b"");
         assert_eq!(place("xdfs://h/mem:zero").path, b"mem:zero");
-        for bad in ["http://h/x", "xdfs:///x", "xdfs://h/%zz", "xdfs://h:x/", "xdfs://unix:/a"] {
+        for bad in [
+            "http://h/x",
+            "xdfs:///x",
+            "xdfs://h/%zz",
+            "xdfs://h:x/",
+            "xdfs://unix:/a",
+        ] {
             assert!(bad.parse::<RemotePlace>().is_err(), "{bad}");
         }
     }

@@ -70,9 +70,15 @@ impl ServerBuilder {
     /// `insecure` isn't set.
     pub fn bind(self) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
-        let store = Arc::new(ServerStore::new(LocalStore::rooted(&self.root, self.read_only)?));
+        let store = Arc::new(ServerStore::new(LocalStore::rooted(
+            &self.root,
+            self.read_only,
+        )?));
         let listen = if self.listen.is_empty() {
-            vec![Address::Tcp { host: "127.0.0.1".into(), port: DEFAULT_PORT }]
+            vec![Address::Tcp {
+                host: "127.0.0.1".into(),
+                port: DEFAULT_PORT,
+            }]
         } else {
             self.listen
         };
@@ -100,8 +106,16 @@ impl ServerBuilder {
         };
         let (acceptor, control) = Acceptor::new(config)?;
         let asked = Arc::new(AtomicBool::new(false));
-        let handle = ServerHandle { control, grace: self.grace, asked };
-        Ok(Server { acceptor, addresses, handle })
+        let handle = ServerHandle {
+            control,
+            grace: self.grace,
+            asked,
+        };
+        Ok(Server {
+            acceptor,
+            addresses,
+            handle,
+        })
     }
 }
 
@@ -119,9 +133,10 @@ fn check_loopback(endpoint: &Endpoint, insecure: bool) -> Result<(), Fault> {
 
 fn address_of(endpoint: Endpoint) -> Address {
     match endpoint {
-        Endpoint::Tcp(address) => {
-            Address::Tcp { host: address.ip().to_string(), port: address.port() }
-        }
+        Endpoint::Tcp(address) => Address::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+        },
         Endpoint::Unix(path) => Address::Unix(path),
         Endpoint::Memory(name) => Address::Memory(name),
         other => Address::Memory(other.to_string()),
@@ -156,6 +171,7 @@ impl ServerHandle {
     /// ranges stay).
     pub fn shutdown(&self) {
         let again = self.asked.swap(true, Ordering::Relaxed);
-        self.control.drain(if again { Duration::ZERO } else { self.grace });
+        self.control
+            .drain(if again { Duration::ZERO } else { self.grace });
     }
 }

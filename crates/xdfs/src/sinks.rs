@@ -14,16 +14,21 @@ pub(crate) enum Nameless {
 
 impl Store for Nameless {
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(Fault::new(Code::Unsupported, "open the source", "it can only be written")
-            .path(path))
+        Err(Fault::new(
+            Code::Unsupported,
+            "open the source",
+            "it can only be written",
+        )
+        .path(path))
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let sink: Box<dyn Sink> = match self {
             Self::Null => Box::new(NullSink::new()),
-            Self::StandardOutput => {
-                Box::new(StreamSink::new(Box::new(std::io::stdout()), "standard output"))
-            }
+            Self::StandardOutput => Box::new(StreamSink::new(
+                Box::new(std::io::stdout()),
+                "standard output",
+            )),
         };
         Ok(OpenedSink {
             sink,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-pub use xdfs_engine::{LimitedBy, Progress};
 use xdfs_engine::{Command, Commands, Outcome, TransferEvent};
+pub use xdfs_engine::{LimitedBy, Progress};
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, Retry};
 
 /// The end of a transfer on this machine.
@@ -81,7 +81,11 @@ impl TransferResult {
     /// Bytes that were moved in this attempt, a second.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
-        if self.seconds > 0.0 { (self.bytes - self.resumed_bytes) as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 {
+            (self.bytes - self.resumed_bytes) as f64 / self.seconds
+        } else {
+            0.0
+        }
     }
 }
 
@@ -100,7 +104,12 @@ impl Transfer {
         commands: Commands,
         events: mpsc::Receiver<TransferEvent>,
     ) -> Self {
-        Self { file, commands, events, ended: None }
+        Self {
+            file,
+            commands,
+            events,
+            ended: None,
+        }
     }
 
     /// Waits up to `timeout` for the next progress. `None` when the time is over or the transfer
@@ -162,6 +171,10 @@ impl Transfer {
 }
 
 pub(crate) fn session_gone() -> Fault {
-    Fault::new(Code::ConnectionLost, "go on with the session", "it has ended")
-        .retry(Retry::AfterMs(200))
+    Fault::new(
+        Code::ConnectionLost,
+        "go on with the session",
+        "it has ended",
+    )
+    .retry(Retry::AfterMs(200))
 }

@@ -4,9 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::frame::{Frame, Offer, Request, Scope, SourceTag};
-use xdfs_proto::{
-    ChannelIndex, Code, DigestValue, Fault, FileId, Retry, Side, receiver, sender,
-};
+use xdfs_proto::{ChannelIndex, Code, DigestValue, Fault, FileId, Retry, Side, receiver, sender};
 use xdfs_store::{SinkRequest, Source, Store};
 
 use super::send::OpenSource;
@@ -29,6 +27,14 @@ const ONE_CHANNEL_BYTES: u64 = 16 << 20;
 const CHANNELS_SHORT: u32 = 4;
 const CHANNELS_LONG: u32 = 16;
 
+/// Where a download goes.
+#[derive(Clone, Debug)]
+struct Target {
+    store: Arc<dyn Store>,
+    path: Vec<u8>,
+    name: Vec<u8>,
+}
+
 /// A transfer that this side started.
 #[derive(Debug)]
 pub(super) struct Transfer {
@@ -38,8 +44,7 @@ pub(super) struct Transfer {
     last_progress: Duration,
     dry_run: bool,
     uploads: bool,
-    /// Store, path and name of a download's target.
-    target: Option<(Arc<dyn Store>, Vec<u8>, Vec<u8>)>,
+    target: Option<Target>,
     overwrite: bool,
     resume: bool,
     path: Vec<u8>,
@@ -63,15 +68,21 @@ impl<K: Kernel> Pipeline<K> {
                     }
                 }
                 Command::Cancel(file) => {
-                    let fault = Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
-                        .hint("run the same command again to go on where it stopped");
+                    let fault =
+                        Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
+                            .hint("run the same command again to go on where it stopped");
                     self.fail_file(file, fault);
                 }
                 Command::Close => {
                     self.draining.get_or_insert(None);
                 }
                 Command::Drain(grace) => self.draining = Some(Some(self.now + grace)),
-                Command::Join { stream, channel, input, output } => {
+                Command::Join {
+                    stream,
+                    channel,
+                    input,
+                    output,
+                } => {
                     let mut channel = Channel::new(channel, stream, Phase::Open, self.now);
                     channel.input = input;
                     channel.push_bytes(&output);
@@ -109,8 +120,14 @@ impl<K: Kernel> Pipeline<K> {
         }
         let (uploads, target) = match &job.kind {
             JobKind::Upload(_) => (true, None),
-            JobKind::Download(DownloadJob { store, target, name, .. }) => {
-                (false, Some((Arc::clone(store), target.clone(), name.clone())))
+            JobKind::Download(DownloadJob {
+                store,
+                target,
+                name,
+                ..
+            }) => {
+                let (store, path, name) = (Arc::clone(store), target.clone(), name.clone());
+                (false, Some(Target { store, path, name }))
             }
         };
         let transfer = Transfer {
@@ -134,7 +151,11 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         match job.kind {
-            JobKind::Upload(UploadJob { source, target, name }) => {
+            JobKind::Upload(UploadJob {
+                source,
+                target,
+                name,
+            }) => {
                 let offer = Offer {
                     file: job.file,
                     path: target,
@@ -203,17 +224,25 @@ impl<K: Kernel> Pipeline<K> {
             // A part is another source than the whole: their journals must not mix.
             let part = offset.to_be_bytes().into_iter();
             let part = part.chain(offer.length.unwrap_or(u64::MAX).to_be_bytes());
-            offer.tag.0.iter_mut().zip(part).for_each(|(t, p)| *t ^= p.rotate_left(3));
+            offer
+                .tag
+                .0
+                .iter_mut()
+                .zip(part)
+                .for_each(|(t, p)| *t ^= p.rotate_left(3));
         }
         let length = offer.length;
-        self.sources.insert(offer.file, OpenSource::new(source, offset, offer.digest));
+        self.sources
+            .insert(offer.file, OpenSource::new(source, offset, offer.digest));
         self.sender.offer(offer, upload);
         Ok(length)
     }
 
     /// Picks the number of channels for a file, where the user left it open (initiator).
     fn want_channels_for(&mut self, length: Option<u64>) {
-        let Role::Initiator(_) = &self.role else { return };
+        let Role::Initiator(_) = &self.role else {
+            return;
+        };
         if self.explicit_channels() {
             return;
         }
@@ -233,9 +262,13 @@ impl<K: Kernel> Pipeline<K> {
     /// keeps what is in flight in the caches; on a long one the sockets' buffers are the bound.
     pub(super) fn set_round_trip(&mut self, round_trip: Duration) {
         self.round_trip = round_trip;
-        let bound =
-            if round_trip < SHORT_PATH { self.limits.in_flight_bytes_max } else { u64::MAX };
-        self.sender.set_in_flight_max(bound.max(2 * u64::from(self.block_size.max(BLOCK_BYTES))));
+        let bound = if round_trip < SHORT_PATH {
+            self.limits.in_flight_bytes_max
+        } else {
+            u64::MAX
+        };
+        self.sender
+            .set_in_flight_max(bound.max(2 * u64::from(self.block_size.max(BLOCK_BYTES))));
         tracing::debug!(?round_trip, "the path is measured");
     }
 
@@ -258,7 +291,9 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.handle_frame(channel, frame, self.now)
             }
             Frame::Xftsmu(_) if initiator => Err(unexpected(&frame)),
-            Frame::Xftsmu(ref offer) if self.draining.is_some() && !self.receiver.has_file(offer.file) => {
+            Frame::Xftsmu(ref offer)
+                if self.draining.is_some() && !self.receiver.has_file(offer.file) =>
+            {
                 self.refuse(offer.file, shutting_down("offer a file"));
                 Ok(())
             }
@@ -282,16 +317,25 @@ impl<K: Kernel> Pipeline<K> {
                 self.end(Ok(()));
                 Ok(())
             }
-            Frame::Exception { scope: Scope::File(file), fault } => {
+            Frame::Exception {
+                scope: Scope::File(file),
+                fault,
+            } => {
                 self.sender.fail(file, fault.clone());
                 self.receiver.fail(file, fault);
                 Ok(())
             }
-            Frame::Exception { scope: Scope::Session, fault } => {
+            Frame::Exception {
+                scope: Scope::Session,
+                fault,
+            } => {
                 self.end(Err(fault));
                 Ok(())
             }
-            Frame::Exception { scope: Scope::Channel, fault } => {
+            Frame::Exception {
+                scope: Scope::Channel,
+                fault,
+            } => {
                 tracing::info!(%channel, %fault, "the peer ends a channel");
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
@@ -307,7 +351,10 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Says no to a file before a machine knows it.
     fn refuse(&mut self, file: FileId, fault: Fault) {
-        self.transmit(Frame::Exception { scope: Scope::File(file), fault });
+        self.transmit(Frame::Exception {
+            scope: Scope::File(file),
+            fault,
+        });
     }
 
     /// Opens what a downloading peer asks for (acceptor).
@@ -317,20 +364,30 @@ impl<K: Kernel> Pipeline<K> {
             // The request came again after a lost channel; the offer comes again by itself.
             return;
         }
-        let Role::Acceptor { store } = &self.role else { return };
+        let Role::Acceptor { store } = &self.role else {
+            return;
+        };
         let opened = if self.draining.is_some() {
             Err(shutting_down("ask for a file"))
         } else if self.sources.len() >= self.limits.open_files_max {
             Err(Fault::new(
                 Code::LimitExceeded,
                 "ask for a file",
-                format!("more than {} files are open in the session", self.limits.open_files_max),
+                format!(
+                    "more than {} files are open in the session",
+                    self.limits.open_files_max
+                ),
             ))
         } else {
             store.open_source(&request.path)
         };
         let result = opened.and_then(|source| {
-            let name = request.path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec();
+            let name = request
+                .path
+                .rsplit(|b| *b == b'/')
+                .next()
+                .unwrap_or(&[])
+                .to_vec();
             let offer = Offer {
                 file,
                 path: Vec::new(),
@@ -358,11 +415,14 @@ impl<K: Kernel> Pipeline<K> {
     fn open_sink(&mut self, offer: Offer) {
         let file = offer.file;
         let (store, mut request) = match (&self.role, self.transfers.get_mut(&file)) {
-            (Role::Acceptor { store }, _) => {
-                (Arc::clone(store), sink_request(&offer, offer.path.clone(), offer.name.clone()))
-            }
+            (Role::Acceptor { store }, _) => (
+                Arc::clone(store),
+                sink_request(&offer, offer.path.clone(), offer.name.clone()),
+            ),
             (Role::Initiator(_), Some(transfer)) => {
-                let Some((store, path, name)) = transfer.target.clone() else { return };
+                let Some(Target { store, path, name }) = transfer.target.clone() else {
+                    return;
+                };
                 transfer.bytes_total = offer.length;
                 let mut request = sink_request(&offer, path, name);
                 request.overwrite = transfer.overwrite;
@@ -386,7 +446,9 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(path) => {
                     // Nothing durable is claimed, so nothing can fail here.
-                    let _ = self.receiver.opened(file, path, self.block_size, Vec::new());
+                    let _ = self
+                        .receiver
+                        .opened(file, path, self.block_size, Vec::new());
                 }
                 Err(fault) => self.receiver.fail(file, fault),
             }
@@ -413,8 +475,10 @@ impl<K: Kernel> Pipeline<K> {
                 transfer.path.clone_from(&opened.path);
                 transfer.resumed_bytes = resumed;
             }
-            self.storage.attach(file, opened.sink, offer.digest, resumed)?;
-            self.receiver.opened(file, opened.path, opened.block_size, opened.durable)
+            self.storage
+                .attach(file, opened.sink, offer.digest, resumed)?;
+            self.receiver
+                .opened(file, opened.path, opened.block_size, opened.durable)
         });
         match result {
             Ok(()) => {
@@ -448,7 +512,11 @@ impl<K: Kernel> Pipeline<K> {
                     self.channel_gone(slot, Some(&fault));
                 }
             }
-            sender::Output::Accepted { file, path, resumed_bytes } => {
+            sender::Output::Accepted {
+                file,
+                path,
+                resumed_bytes,
+            } => {
                 if let Some(transfer) = self.transfers.get_mut(&file) {
                     transfer.path = path;
                     transfer.resumed_bytes = resumed_bytes;
@@ -465,7 +533,10 @@ impl<K: Kernel> Pipeline<K> {
                 retransmitted_bytes,
                 store_wait_permille,
             } => {
-                let busy = self.sources.remove(&file).map_or(Duration::ZERO, |s| s.busy);
+                let busy = self
+                    .sources
+                    .remove(&file)
+                    .map_or(Duration::ZERO, |s| s.busy);
                 if let Some(transfer) = self.transfers.get_mut(&file) {
                     transfer.retransmitted = retransmitted_bytes;
                     let own = permille(busy, self.now.saturating_sub(transfer.started));
@@ -473,7 +544,12 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
             sender::Output::Transmit(mut frame) => {
-                if let Frame::Eofr { file, store_wait_permille, .. } = &mut frame {
+                if let Frame::Eofr {
+                    file,
+                    store_wait_permille,
+                    ..
+                } = &mut frame
+                {
                     if let Err(fault) = self.verify_source(*file) {
                         self.sender.fail(*file, fault);
                         return;
@@ -497,7 +573,12 @@ impl<K: Kernel> Pipeline<K> {
                 self.storage.submit(file, StorageJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
-            receiver::Output::Finished { file, length, digest, store_wait_permille } => {
+            receiver::Output::Finished {
+                file,
+                length,
+                digest,
+                store_wait_permille,
+            } => {
                 let own = self.transfers.get(&file).map_or(0, |t| t.store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
@@ -509,7 +590,8 @@ impl<K: Kernel> Pipeline<K> {
                 if let Some(transfer) = self.transfers.get_mut(&file) {
                     transfer.retransmitted = self.receiver.repeated_bytes(file);
                 }
-                self.storage.submit(file, StorageJob::Publish { file, length });
+                self.storage
+                    .submit(file, StorageJob::Publish { file, length });
                 self.complete_inline();
             }
             receiver::Output::Transmit(frame) => self.transmit(frame),
@@ -560,7 +642,11 @@ impl<K: Kernel> Pipeline<K> {
     fn transmit(&mut self, frame: Frame) {
         let slot = self
             .open_slots()
-            .find(|&slot| self.channels[slot].as_ref().is_some_and(|c| c.outgoing.is_none()))
+            .find(|&slot| {
+                self.channels[slot]
+                    .as_ref()
+                    .is_some_and(|c| c.outgoing.is_none())
+            })
             .or_else(|| self.open_slots().next());
         match slot {
             Some(slot) => self.transmit_on(slot, &frame),
@@ -578,7 +664,9 @@ impl<K: Kernel> Pipeline<K> {
     /// Sends what waited for a channel to open.
     pub(super) fn transmit_homeless(&mut self) {
         while self.live > 0 {
-            let Some(frame) = self.homeless.pop_front() else { return };
+            let Some(frame) = self.homeless.pop_front() else {
+                return;
+            };
             self.transmit(frame);
         }
     }
@@ -610,7 +698,10 @@ impl<K: Kernel> Pipeline<K> {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "start the session",
-                format!("only {} of {} channels joined", self.live, self.channels_max),
+                format!(
+                    "only {} of {} channels joined",
+                    self.live, self.channels_max
+                ),
             );
             self.end(Err(fault));
             return;
@@ -627,9 +718,15 @@ impl<K: Kernel> Pipeline<K> {
         let limit = self.limits.idle_timeout;
         let mut gone = Vec::new();
         for (slot, channel) in self.channels.iter().enumerate() {
-            let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else { continue };
+            let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
+                continue;
+            };
             let waits = !channel.starved && !channel.readable;
-            if waits && channel.frame_since.is_some_and(|since| since + limit <= self.now) {
+            if waits
+                && channel
+                    .frame_since
+                    .is_some_and(|since| since + limit <= self.now)
+            {
                 let fault = Fault::new(
                     Code::DeadlineExceeded,
                     "wait for the rest of a frame",
@@ -651,7 +748,9 @@ impl<K: Kernel> Pipeline<K> {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
         let channels = self.live;
-        let Some(transfer) = self.transfers.get_mut(&file) else { return };
+        let Some(transfer) = self.transfers.get_mut(&file) else {
+            return;
+        };
         let bytes = if transfer.uploads { sent } else { held };
         if !transfer.uploads {
             transfer.resumed_bytes = transfer.resumed_bytes.max(resumed);
@@ -700,7 +799,9 @@ impl<K: Kernel> Pipeline<K> {
         own_permille: u16,
         peer_permille: u16,
     ) {
-        let Some(transfer) = self.transfers.get_mut(&file) else { return };
+        let Some(transfer) = self.transfers.get_mut(&file) else {
+            return;
+        };
         let elapsed = self.started.elapsed().saturating_sub(transfer.started);
         let (source, target) = if transfer.uploads {
             (own_permille, peer_permille)
@@ -718,7 +819,11 @@ impl<K: Kernel> Pipeline<K> {
             LimitedBy::Network
         };
         let outcome = Outcome {
-            bytes: if transfer.dry_run { transfer.bytes_total.unwrap_or(length) } else { length },
+            bytes: if transfer.dry_run {
+                transfer.bytes_total.unwrap_or(length)
+            } else {
+                length
+            },
             elapsed,
             channels: self.live_max,
             resumed_bytes: transfer.resumed_bytes,
@@ -750,9 +855,10 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn finish(mut self, result: Result<(), Fault>) -> Result<(), Fault> {
         let farewell = match &result {
             Ok(()) => Frame::Eoft,
-            Err(fault) if fault.side == Side::Local => {
-                Frame::Exception { scope: Scope::Session, fault: fault.clone() }
-            }
+            Err(fault) if fault.side == Side::Local => Frame::Exception {
+                scope: Scope::Session,
+                fault: fault.clone(),
+            },
             Err(_) => Frame::Eoft,
         };
         self.transmit(farewell);
@@ -760,8 +866,12 @@ impl<K: Kernel> Pipeline<K> {
         // Sessions that end by a fault leave what they have in a resumable state.
         self.storage.finish();
         let fault = match &result {
-            Ok(()) => Fault::new(Code::ConnectionLost, "go on with the session", "it has ended")
-                .retry(Retry::AfterMs(200)),
+            Ok(()) => Fault::new(
+                Code::ConnectionLost,
+                "go on with the session",
+                "it has ended",
+            )
+            .retry(Retry::AfterMs(200)),
             Err(fault) => fault.clone(),
         };
         let files: Vec<FileId> = self.transfers.keys().copied().collect();
@@ -784,7 +894,9 @@ impl<K: Kernel> Pipeline<K> {
             let slots: Vec<usize> = self.open_slots().collect();
             let mut waits = false;
             for slot in slots {
-                let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+                let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                    continue;
+                };
                 if channel.control_pending() == 0 || channel.outgoing.is_some() {
                     continue;
                 }
@@ -842,7 +954,10 @@ fn unexpected(frame: &Frame) -> Fault {
     Fault::new(
         Code::ProtocolViolation,
         "go on with the session",
-        format!("{} came from the wrong side, or at the wrong time", frame.name()),
+        format!(
+            "{} came from the wrong side, or at the wrong time",
+            frame.name()
+        ),
     )
 }
 

@@ -140,7 +140,10 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A pipeline for a session that a peer registers on `stream`. `input` came after SESSION;
     /// `output` of the opening exchange still waits to be written.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of one channel's opening")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a part of one channel's opening"
+    )]
     pub fn accept(
         kernel: K,
         store: Arc<dyn Store>,
@@ -153,7 +156,12 @@ impl<K: Kernel> Pipeline<K> {
     ) -> (Self, Commands) {
         let (mut pipeline, commands) = Self::new(kernel, Role::Acceptor { store }, limits);
         let strict = request.start == Start::Strict;
-        pipeline.set_parameters(accepted.channels, accepted.block_size, accepted.window, strict);
+        pipeline.set_parameters(
+            accepted.channels,
+            accepted.block_size,
+            accepted.window,
+            strict,
+        );
         let mut channel = Channel::new(ChannelIndex(0), stream, Phase::Open, pipeline.now);
         channel.input = input;
         channel.push_bytes(output);
@@ -257,7 +265,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// How long nothing can be done unless something becomes ready.
-    fn wait_time(&mut self) -> Option<Duration> {
+    fn wait_time(&self) -> Option<Duration> {
         let busy = !self.read_queue.is_empty() || !self.write_queue.is_empty();
         if busy {
             return Some(Duration::ZERO);
@@ -281,7 +289,9 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let slot = event.token.0;
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         if event.readable && !channel.readable {
             channel.readable = true;
         }
@@ -293,7 +303,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Puts a channel where it belongs after its state changed.
     fn queue(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
         if wants_read && !channel.read_queued && !channel.starved {
             channel.read_queued = true;

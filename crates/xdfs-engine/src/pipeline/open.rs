@@ -67,7 +67,10 @@ pub(super) fn session_request(dial: &Dial, limits: &Limits) -> Result<SessionReq
     let invalid = |cause: String| Fault::new(Code::InvalidArgument, "open the session", cause);
     let channels = dial.channels.unwrap_or(CHANNELS_AUTOMATIC_MAX);
     if channels == 0 || channels > limits.channels_max {
-        return Err(invalid(format!("the number of channels must be 1 to {}", limits.channels_max)));
+        return Err(invalid(format!(
+            "the number of channels must be 1 to {}",
+            limits.channels_max
+        )));
     }
     let block_size = dial.block_size.unwrap_or(super::BLOCK_BYTES);
     let range = 1024..=limits.block_bytes_max;
@@ -130,7 +133,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A channel carries frames from now on.
     fn opened(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         channel.phase = Phase::Open;
         channel.frame_since = None;
         let index = channel.index;
@@ -154,12 +159,19 @@ impl<K: Kernel> Pipeline<K> {
                 format!("the session has its {} channels", self.channels_max),
             ))
         } else if index.0 == 0 || self.used_indexes.contains(&index) {
-            Some(Fault::new(Code::SessionUnknown, "join the session", "no such session"))
+            Some(Fault::new(
+                Code::SessionUnknown,
+                "join the session",
+                "no such session",
+            ))
         } else {
             None
         };
         if let Some(fault) = fault {
-            channel.push(&Frame::Exception { scope: Scope::Channel, fault });
+            channel.push(&Frame::Exception {
+                scope: Scope::Channel,
+                fault,
+            });
             // A fresh connection takes these few bytes at once, or the peer learns it by the end.
             let _ = channel.write();
             let _ = channel.stream.close();
@@ -181,7 +193,9 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens the channels that are missing (initiator).
     pub(super) fn dial_missing(&mut self) {
         loop {
-            let Role::Initiator(dialer) = &mut self.role else { return };
+            let Role::Initiator(dialer) = &mut self.role else {
+                return;
+            };
             let first = dialer.secret.is_none();
             let wanted = if first { 1 } else { dialer.wanted };
             if self.live + dialer.opening >= wanted
@@ -196,9 +210,11 @@ impl<K: Kernel> Pipeline<K> {
             dialer.next_index += 1;
             let purpose = match dialer.secret {
                 None => Purpose::Session(dialer.request.clone()),
-                Some(secret) => {
-                    Purpose::Join(JoinRequest { id: dialer.request.id, secret, channel: index })
-                }
+                Some(secret) => Purpose::Join(JoinRequest {
+                    id: dialer.request.id,
+                    secret,
+                    channel: index,
+                }),
             };
             let Some(endpoint) = dialer.endpoint().cloned() else {
                 let cause = "the host has no address";
@@ -234,8 +250,9 @@ impl<K: Kernel> Pipeline<K> {
     fn connect_fault(&self, error: &std::io::Error) -> Fault {
         let mut fault = Fault::from_io("connect", "", error);
         if let Role::Initiator(dialer) = &self.role {
-            fault.operation =
-                dialer.endpoint().map_or_else(String::new, |e| format!("connect to {e}"));
+            fault.operation = dialer
+                .endpoint()
+                .map_or_else(String::new, |e| format!("connect to {e}"));
         }
         if fault.code == Code::ConnectionLost {
             fault.retry = Retry::AfterMs(500);
@@ -245,7 +262,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A channel could not be opened. The session goes on with those it has.
     fn dial_failed(&mut self, fault: Option<Fault>) {
-        let Role::Initiator(dialer) = &mut self.role else { return };
+        let Role::Initiator(dialer) = &mut self.role else {
+            return;
+        };
         dialer.opening = dialer.opening.saturating_sub(1);
         dialer.failures += 1;
         dialer.not_before = self.now + Duration::from_millis(50 << dialer.failures.min(6));
@@ -256,7 +275,10 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         let unreached = fault.as_ref().is_none_or(|f| {
-            matches!(f.code, Code::ConnectionRefused | Code::DeadlineExceeded | Code::ConnectionLost)
+            matches!(
+                f.code,
+                Code::ConnectionRefused | Code::DeadlineExceeded | Code::ConnectionLost
+            )
         });
         if dialer.secret.is_none()
             && unreached
@@ -272,7 +294,11 @@ impl<K: Kernel> Pipeline<K> {
         }
         if dialer.secret.is_none() || (self.live == 0 && dialer.opening == 0) {
             let fault = fault.unwrap_or_else(|| {
-                Fault::new(Code::ConnectionRefused, "open the session", "no channel can be opened")
+                Fault::new(
+                    Code::ConnectionRefused,
+                    "open the session",
+                    "no channel can be opened",
+                )
             });
             self.end(Err(fault));
         }
@@ -280,7 +306,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Goes on with a channel that isn't open yet. Called when it can be read or written.
     pub(super) fn go_on_opening(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         if let Phase::Connecting(_) = channel.phase {
             match channel.stream.finish_open() {
                 Ok(false) => {
@@ -306,8 +334,12 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         loop {
-            let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
-            let Phase::Opening(initiator) = &mut channel.phase else { return };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                return;
+            };
+            let Phase::Opening(initiator) = &mut channel.phase else {
+                return;
+            };
             let mut out = Vec::new();
             let step = initiator.receive(&channel.input, &self.limits, &mut out);
             channel.push_bytes(&out);
@@ -407,7 +439,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A channel that was open broke, or was closed in an orderly way.
     pub(super) fn channel_gone(&mut self, slot: usize, why: Option<&Fault>) {
-        let Some(Some(channel)) = self.channels.get(slot) else { return };
+        let Some(Some(channel)) = self.channels.get(slot) else {
+            return;
+        };
         if !channel.is_open() {
             let fault = why.cloned().unwrap_or_else(|| {
                 Fault::new(Code::ConnectionLost, "open a channel", "the peer closed it")
@@ -450,7 +484,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Takes a channel out of its slot, and its buffers back into their pools.
     pub(super) fn remove_channel(&mut self, slot: usize) {
-        let Some(mut channel) = self.channels.get_mut(slot).and_then(Option::take) else { return };
+        let Some(mut channel) = self.channels.get_mut(slot).and_then(Option::take) else {
+            return;
+        };
         self.kernel.detach(channel.stream.as_mut());
         self.slots.remove(&channel.index);
         if let Some((buffer, _)) = channel.incoming.take().and_then(|i| i.piece) {

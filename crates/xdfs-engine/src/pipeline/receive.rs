@@ -37,8 +37,12 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         for _ in 0..self.read_queue.len() {
-            let Some(slot) = self.read_queue.pop_front() else { break };
-            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            let Some(slot) = self.read_queue.pop_front() else {
+                break;
+            };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                continue;
+            };
             channel.read_queued = false;
             if channel.is_open() {
                 self.receive_turn(slot);
@@ -104,14 +108,18 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     fn receive_step(&mut self, slot: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(Step::Blocked);
+        };
         if channel.incoming.is_some() {
             return self.receive_payload(slot);
         }
         if self.parse(slot)? {
             return Ok(Step::Again(0));
         }
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(Step::Blocked);
+        };
         if !channel.readable {
             return Ok(Step::Blocked);
         }
@@ -133,19 +141,25 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(Step::Blocked)
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
-            Err(e) => Err(Trouble::Channel(Fault::from_io("read from a channel", "", &e))),
+            Err(e) => Err(Trouble::Channel(Fault::from_io(
+                "read from a channel",
+                "",
+                &e,
+            ))),
         }
     }
 
     /// Takes one frame, or the header of a block, off the input. `false` if it isn't complete.
     fn parse(&mut self, slot: usize) -> Result<bool, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(false) };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(false);
+        };
         let index = channel.index;
         let Some(head) = channel.input.first_chunk::<FRAME_HEADER_BYTES>() else {
             return Ok(false);
         };
-        let head = FrameHeader::decode(*head, &self.limits)
-            .map_err(|e| Trouble::Session(e.fault()))?;
+        let head =
+            FrameHeader::decode(*head, &self.limits).map_err(|e| Trouble::Session(e.fault()))?;
         if !head.is_block() {
             let taken = handshake::take_frame(&channel.input, &self.limits);
             let Some((frame, used)) = taken.map_err(Trouble::Session)? else {
@@ -153,24 +167,34 @@ impl<K: Kernel> Pipeline<K> {
             };
             channel.consume(used);
             channel.frame_since = (!channel.input.is_empty()).then_some(self.now);
-            return self.handle_frame(slot, index, frame).map(|()| true).map_err(Trouble::Session);
+            return self
+                .handle_frame(slot, index, frame)
+                .map(|()| true)
+                .map_err(Trouble::Session);
         }
         let Some(bytes) = channel.input.get(FRAME_HEADER_BYTES..BLOCK_HEADER_BYTES) else {
             return Ok(false);
         };
         let mut rest = [0; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES];
         rest.copy_from_slice(bytes);
-        let header =
-            BlockHeader::decode(head, rest).map_err(|e| Trouble::Session(e.fault()))?;
+        let header = BlockHeader::decode(head, rest).map_err(|e| Trouble::Session(e.fault()))?;
         if header.length > self.block_size {
             return Err(Trouble::Session(Fault::new(
                 Code::FrameTooLarge,
                 "receive a block",
-                format!("a block of {} bytes is over the session's {}", header.length, self.block_size),
+                format!(
+                    "a block of {} bytes is over the session's {}",
+                    header.length, self.block_size
+                ),
             )));
         }
-        let disposition = self.receiver.begin_block(&header).map_err(Trouble::Session)?;
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(false) };
+        let disposition = self
+            .receiver
+            .begin_block(&header)
+            .map_err(Trouble::Session)?;
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(false);
+        };
         channel.consume(BLOCK_HEADER_BYTES);
         channel.frame_since = Some(self.now);
         let kind = match disposition {
@@ -189,8 +213,12 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Reads payload of the block that is arriving.
     fn receive_payload(&mut self, slot: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
-        let Some(incoming) = &mut channel.incoming else { return Ok(Step::Again(0)) };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(Step::Blocked);
+        };
+        let Some(incoming) = &mut channel.incoming else {
+            return Ok(Step::Again(0));
+        };
         if incoming.piece.is_none() {
             match self.receive_pool.take() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
@@ -202,9 +230,15 @@ impl<K: Kernel> Pipeline<K> {
         }
         // Payload that was read together with what came before it.
         if !channel.input.is_empty() {
-            let Some(incoming) = &mut channel.incoming else { return Ok(Step::Again(0)) };
+            let Some(incoming) = &mut channel.incoming else {
+                return Ok(Step::Again(0));
+            };
             if let Some((buffer, filled)) = &mut incoming.piece {
-                let n = channel.input.len().min(incoming.remaining).min(buffer.len() - *filled);
+                let n = channel
+                    .input
+                    .len()
+                    .min(incoming.remaining)
+                    .min(buffer.len() - *filled);
                 buffer[*filled..*filled + n].copy_from_slice(&channel.input[..n]);
                 *filled += n;
                 incoming.remaining -= n;
@@ -228,15 +262,26 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(Step::Blocked)
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
-            Err(e) => Err(Trouble::Channel(Fault::from_io("read from a channel", "", &e))),
+            Err(e) => Err(Trouble::Channel(Fault::from_io(
+                "read from a channel",
+                "",
+                &e,
+            ))),
         }
     }
 
     /// Passes a piece on that is full, or ends its block, or whose buffer others need.
     fn finish_piece(&mut self, slot: usize, complete: bool, n: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return Ok(Step::Blocked) };
-        let Some(incoming) = &channel.incoming else { return Ok(Step::Again(n)) };
-        let full = incoming.piece.as_ref().is_some_and(|(b, filled)| *filled == b.len());
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(Step::Blocked);
+        };
+        let Some(incoming) = &channel.incoming else {
+            return Ok(Step::Again(n));
+        };
+        let full = incoming
+            .piece
+            .as_ref()
+            .is_some_and(|(b, filled)| *filled == b.len());
         if incoming.remaining == 0 || full || (!complete && self.receive_pool.is_scarce()) {
             self.pass_on(slot);
         }
@@ -245,9 +290,13 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Hashes the current piece and gives it to the storage; ends the block if it was the last.
     fn pass_on(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         let index = channel.index;
-        let Some(incoming) = &mut channel.incoming else { return };
+        let Some(incoming) = &mut channel.incoming else {
+            return;
+        };
         let header = incoming.header;
         let wanted = incoming.hasher.is_some();
         if let Some((buffer, len)) = incoming.piece.take() {
@@ -257,17 +306,26 @@ impl<K: Kernel> Pipeline<K> {
                 hasher.update(&buffer[..len]);
             }
             if wanted && len > 0 && self.receiver.has_file(header.file) {
-                let job = Job::Write { file: header.file, offset, buffer, len };
+                let job = Job::Write {
+                    file: header.file,
+                    offset,
+                    buffer,
+                    len,
+                };
                 self.storage.submit(header.file, job);
             } else {
                 self.receive_pool.give(buffer);
             }
         }
-        let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
         if channel.incoming.as_ref().is_none_or(|i| i.remaining > 0) {
             return;
         }
-        let Some(incoming) = channel.incoming.take() else { return };
+        let Some(incoming) = channel.incoming.take() else {
+            return;
+        };
         channel.frame_since = None;
         let check = channel.check;
         let (fragment, wrong) = match incoming.hasher {
@@ -284,7 +342,13 @@ impl<K: Kernel> Pipeline<K> {
         }
         let new = self.receiver.end_block(index, &header, fragment, wrong);
         if let (true, Some(fragment)) = (new, fragment) {
-            self.storage.submit(header.file, Job::Held { file: header.file, fragment });
+            self.storage.submit(
+                header.file,
+                Job::Held {
+                    file: header.file,
+                    fragment,
+                },
+            );
         }
         self.complete_inline();
     }
@@ -293,7 +357,9 @@ impl<K: Kernel> Pipeline<K> {
     fn release_pieces(&mut self) {
         for slot in 0..self.channels.len() {
             let holds = self.channels[slot].as_ref().is_some_and(|c| {
-                c.incoming.as_ref().is_some_and(|i| i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
+                c.incoming
+                    .as_ref()
+                    .is_some_and(|i| i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
             });
             if holds {
                 self.pass_on(slot);

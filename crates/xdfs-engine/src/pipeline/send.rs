@@ -60,14 +60,25 @@ impl OpenSource {
         } else {
             Reader::Stream(Some(source), None)
         };
-        Self { reader, offset, digest, announced: 0, data_until: 0, busy: Duration::ZERO }
+        Self {
+            reader,
+            offset,
+            digest,
+            announced: 0,
+            data_until: 0,
+            busy: Duration::ZERO,
+        }
     }
 }
 
 /// A block that was made ready.
 enum Ready {
     /// Send it.
-    Block { extent: Extent, check: u32, payload: Payload },
+    Block {
+        extent: Extent,
+        check: u32,
+        payload: Payload,
+    },
     /// It is a hole.
     Hole(Extent),
     /// The source has nothing more, or nothing yet.
@@ -80,8 +91,12 @@ impl<K: Kernel> Pipeline<K> {
     /// Writes what waits, then hands blocks to channels that can take them.
     pub(super) fn send_all(&mut self) {
         for _ in 0..self.write_queue.len() {
-            let Some(slot) = self.write_queue.pop_front() else { break };
-            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            let Some(slot) = self.write_queue.pop_front() else {
+                break;
+            };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                continue;
+            };
             channel.write_queued = false;
             if matches!(channel.phase, crate::channel::Phase::Connecting(_)) {
                 self.go_on_opening(slot);
@@ -115,7 +130,9 @@ impl<K: Kernel> Pipeline<K> {
     /// The channel that has waited longest for a block.
     fn next_idle(&mut self) -> Option<usize> {
         while let Some(slot) = self.idle_queue.pop_front() {
-            let Some(Some(channel)) = self.channels.get_mut(slot) else { continue };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                continue;
+            };
             channel.idle_queued = false;
             if channel.is_open() && channel.writable && !channel.has_pending() && !channel.leaving {
                 return Some(slot);
@@ -126,7 +143,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Gives a channel the next block and writes it. `false` if there is none.
     fn send_block(&mut self, slot: usize) -> bool {
-        let Some(extent) = self.sender.next_extent() else { return false };
+        let Some(extent) = self.sender.next_extent() else {
+            return false;
+        };
         let Some(Some(channel)) = self.channels.get(slot) else {
             self.sender.put_back(extent);
             return false;
@@ -149,10 +168,17 @@ impl<K: Kernel> Pipeline<K> {
             Ready::Hole(extent) => {
                 self.sender.assign(index, extent, self.now);
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.push(&Frame::Hole { file: extent.file, range: extent.range });
+                    channel.push(&Frame::Hole {
+                        file: extent.file,
+                        range: extent.range,
+                    });
                 }
             }
-            Ready::Block { extent, check, payload } => {
+            Ready::Block {
+                extent,
+                check,
+                payload,
+            } => {
                 let len = extent.range.len();
                 let header = BlockHeader {
                     file: extent.file,
@@ -177,7 +203,9 @@ impl<K: Kernel> Pipeline<K> {
     /// Writes what waits on a channel, as far as it takes it.
     pub(super) fn flush(&mut self, slot: usize) {
         loop {
-            let Some(Some(channel)) = self.channels.get_mut(slot) else { return };
+            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                return;
+            };
             self.last_said = self.now;
             match channel.write() {
                 Ok(Written::All(payload)) => {
@@ -217,7 +245,11 @@ impl<K: Kernel> Pipeline<K> {
     fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
         let file = extent.file;
         let Some(open) = self.sources.get_mut(&file) else {
-            return Err(Fault::new(Code::Internal, "read the source", "it is not open"));
+            return Err(Fault::new(
+                Code::Internal,
+                "read the source",
+                "it is not open",
+            ));
         };
         let source = match &mut open.reader {
             Reader::Stream(..) => return self.prepare_streamed(extent, check),
@@ -233,7 +265,11 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.extent_read(file, fragment);
             }
             debug_assert_eq!(fragment.range.start, start, "the fragment is the extent's");
-            return Ok(Ready::Block { extent, check: block.0, payload: Payload::Shared(block.1) });
+            return Ok(Ready::Block {
+                extent,
+                check: block.0,
+                payload: Payload::Shared(block.1),
+            });
         }
         let base = open.offset;
         let end = length.unwrap_or(u64::MAX);
@@ -242,7 +278,11 @@ impl<K: Kernel> Pipeline<K> {
             let data = source.next_data(from, base + end)?;
             let (start, until) =
                 data.map_or((end, end), |d| (d.start.saturating_sub(base), d.end - base));
-            let aligned = if start >= end { end } else { start - start % grid };
+            let aligned = if start >= end {
+                end
+            } else {
+                start - start % grid
+            };
             open.data_until = if start >= end { end } else { until };
             if aligned >= extent.range.end {
                 extent.range = self.sender.widen_hole(extent, aligned);
@@ -250,12 +290,17 @@ impl<K: Kernel> Pipeline<K> {
                 return Ok(Ready::Hole(extent));
             }
         }
-        let Some(mut buffer) = self.send_pool.take() else { return Ok(Ready::Starved) };
+        let Some(mut buffer) = self.send_pool.take() else {
+            return Ok(Ready::Starved);
+        };
         if extent.range.end + READ_AHEAD_BYTES > open.announced && length.is_some() {
             let from = open.announced.max(extent.range.end);
             let to = (from + READ_AHEAD_STEP).min(end);
             if from < to && from < extent.range.end + READ_AHEAD_BYTES {
-                source.will_read(ByteRange { start: base + from, end: base + to });
+                source.will_read(ByteRange {
+                    start: base + from,
+                    end: base + to,
+                });
                 open.announced = to;
             }
         }
@@ -294,7 +339,11 @@ impl<K: Kernel> Pipeline<K> {
         if n < len {
             self.sender.source_ended(file, extent.range.end);
         }
-        Ok(Ready::Block { extent, check: value, payload: Payload::Pooled(buffer) })
+        Ok(Ready::Block {
+            extent,
+            check: value,
+            payload: Payload::Pooled(buffer),
+        })
     }
 
     /// The same for a source that is read from front to back.
@@ -308,9 +357,16 @@ impl<K: Kernel> Pipeline<K> {
             ));
         }
         let notifier = self.kernel.notifier();
-        let grid = self.sender.shape(file).map_or(self.block_size.into(), |(grid, _)| grid);
-        let Some(open) = self.sources.get_mut(&file) else { return Ok(Ready::Nothing) };
-        let Reader::Stream(source, feeder) = &mut open.reader else { return Ok(Ready::Nothing) };
+        let grid = self
+            .sender
+            .shape(file)
+            .map_or_else(|| self.block_size.into(), |(grid, _)| grid);
+        let Some(open) = self.sources.get_mut(&file) else {
+            return Ok(Ready::Nothing);
+        };
+        let Reader::Stream(source, feeder) = &mut open.reader else {
+            return Ok(Ready::Nothing);
+        };
         if let Some(source) = source.take() {
             *feeder = Some(Feeder::start(source, grid as usize, notifier)?);
         }
@@ -330,7 +386,11 @@ impl<K: Kernel> Pipeline<K> {
                 hasher.update(&block);
                 let (value, fragment) = hasher.finish();
                 self.sender.extent_read(file, fragment);
-                Ok(Ready::Block { extent, check: value, payload: Payload::Owned(block) })
+                Ok(Ready::Block {
+                    extent,
+                    check: value,
+                    payload: Payload::Owned(block),
+                })
             }
         }
     }
@@ -352,14 +412,22 @@ impl<K: Kernel> Pipeline<K> {
             && kind == DigestKind::None
         {
             let state = xdfs_proto::digest::FragmentState::None;
-            return (Fragment { range, state }, (uniform.value, Arc::clone(&uniform.bytes)));
+            return (
+                Fragment { range, state },
+                (uniform.value, Arc::clone(&uniform.bytes)),
+            );
         }
         let bytes = cached.map_or_else(|| Arc::from(vec![0; len]), |u| Arc::clone(&u.bytes));
         let mut hasher = BlockHasher::new(kind, check, range.start);
         hasher.update(&bytes[..len]);
         let (value, fragment) = hasher.finish();
         if bytes.len() == len {
-            self.uniform = Some(UniformBlock { kind, check, bytes: Arc::clone(&bytes), value });
+            self.uniform = Some(UniformBlock {
+                kind,
+                check,
+                bytes: Arc::clone(&bytes),
+                value,
+            });
         }
         (fragment, (value, bytes))
     }
