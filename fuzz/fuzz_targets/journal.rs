@@ -36,10 +36,16 @@ fn read_damaged(input: &[u8]) {
             let end = start + 1 + u64::from(u16::from_be_bytes([r[2], r[3]]));
             let state = match header.digest {
                 DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(u64::from(r[4])),
-                DigestKind::Blake3 => FragmentState::Blake3 { node: [r[4]; 32], root: [r[0]; 32] },
+                DigestKind::Blake3 => FragmentState::Blake3 {
+                    node: [r[4]; 32],
+                    root: [r[0]; 32],
+                },
                 _ => FragmentState::None,
             };
-            Fragment { range: ByteRange { start, end }, state }
+            Fragment {
+                range: ByteRange { start, end },
+                state,
+            }
         })
         .collect();
     let mut bytes = header.encode().to_vec();
@@ -55,7 +61,10 @@ fn read_damaged(input: &[u8]) {
     let Some(damaged) = parse(&bytes) else { return };
     assert_eq!(damaged.header, header);
     assert!(recorded.starts_with(&damaged.fragments));
-    assert!(damaged.valid_bytes <= at, "a record is believed in which byte {at} is damaged");
+    assert!(
+        damaged.valid_bytes <= at,
+        "a record is believed in which byte {at} is damaged"
+    );
 }
 
 fuzz_target!(|data: &[u8]| {

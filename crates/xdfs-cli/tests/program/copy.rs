@@ -112,7 +112,7 @@ fn a_part_of_a_file_is_copied() {
     ])
     .ok();
     assert_content(place.remote("up"), &expected[7..18]);
-    xdfs(["cp", "--offset", "1M", &url, &place.here("none")]).fails(2, &["hint"]);
+    xdfs(["cp", "--offset", "1M", &url, &place.here("none")]).fails(2, &["error: ", "offset"]);
     assert!(!std::fs::exists(place.here("none")).unwrap());
 }
 

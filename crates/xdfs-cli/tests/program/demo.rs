@@ -13,7 +13,7 @@ fn the_demo_passes_and_cleans_up() {
     let run = demo.wait().ok();
     let text = run.text();
     for words in [
-        "a channel broke after",
+        "a channel was broken after",
         "all files are identical",
         "limited by",
         "/s",

@@ -3,7 +3,10 @@
 //! Each test has a fresh temporary directory and servers on port 0; nothing is shared, and every
 //! wait has a bound.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something can't be done")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something can't be done"
+)]
 
 mod copy;
 mod demo;

@@ -41,7 +41,7 @@ fn a_killed_client_goes_on_with_an_upload() {
     let source = place.make_here("file", &expected);
     let url = server.url("/file");
     let mut client = slow_copy(&source, &url);
-    client.wait_for_bytes(24 << 20);
+    client.wait_for_bytes(8 << 20);
     client.kill();
     assert_unpublished(place.root(), "file");
     let run = xdfs(["cp", "--json", &source, &url]).ok();
@@ -62,7 +62,7 @@ fn a_killed_client_goes_on_with_a_download() {
     std::fs::write(place.remote("file"), &expected).unwrap();
     let target = place.here("file");
     let mut client = slow_copy(&server.url("/file"), &target);
-    client.wait_for_bytes(40 << 20);
+    client.wait_for_bytes(8 << 20);
     client.kill();
     assert_unpublished(place.here(""), "file");
     xdfs(["cp", &server.url("/file"), &target]).ok();
@@ -77,7 +77,7 @@ fn a_client_outlives_a_server_that_is_killed_and_comes_back() {
     let expected = content(13, SIZE);
     let source = place.make_here("file", &expected);
     let mut client = slow_copy(&source, &server.url("/file"));
-    client.wait_for_bytes(16 << 20);
+    client.wait_for_bytes(8 << 20);
     server.running.kill();
     assert_unpublished(place.root(), "file");
     let address = server.addresses[0].clone();
@@ -95,7 +95,7 @@ fn a_changed_source_starts_over() {
     let source = place.make_here("file", &content(14, SIZE));
     let url = server.url("/file");
     let mut client = slow_copy(&source, &url);
-    client.wait_for_bytes(24 << 20);
+    client.wait_for_bytes(8 << 20);
     client.kill();
     let changed = content(15, SIZE);
     std::fs::write(&source, &changed).unwrap();
@@ -112,7 +112,7 @@ fn no_resume_starts_over() {
     let source = place.make_here("file", &expected);
     let url = server.url("/file");
     let mut client = slow_copy(&source, &url);
-    client.wait_for_bytes(24 << 20);
+    client.wait_for_bytes(8 << 20);
     client.kill();
     let run = xdfs(["cp", "--json", "--no-resume", &source, &url]).ok();
     assert_eq!(run.result()["resumed_bytes"], 0);
@@ -128,7 +128,7 @@ fn ctrl_c_stops_in_an_orderly_way() {
     let source = place.make_here("file", &expected);
     let url = server.url("/file");
     let mut client = slow_copy(&source, &url);
-    client.wait_for_bytes(24 << 20);
+    client.wait_for_bytes(8 << 20);
     client.signal("INT");
     let run = client
         .wait()
@@ -149,7 +149,7 @@ fn a_server_that_drains_leaves_a_resumable_state() {
     let expected = content(18, SIZE);
     let source = place.make_here("file", &expected);
     let mut client = slow_copy(&source, &server.url("/file"));
-    client.wait_for_bytes(24 << 20);
+    client.wait_for_bytes(8 << 20);
     server.running.signal("TERM");
     server.running.wait().ok();
     let run = client.wait();
@@ -176,7 +176,7 @@ fn a_draining_server_lets_running_copies_end() {
     let source = place.make_here("file", &expected);
     let url = server.url("/file");
     let mut client = slow_copy(&source, &url);
-    client.wait_for_bytes(16 << 20);
+    client.wait_for_bytes(8 << 20);
     server.running.signal("TERM");
     client.wait().ok();
     server.running.wait().ok();

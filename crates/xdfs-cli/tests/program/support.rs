@@ -268,9 +268,8 @@ impl Server {
         });
         let mut addresses = Vec::new();
         loop {
-            let line = match lines.recv_timeout(DEADLINE) {
-                Ok(line) => line,
-                Err(_) => panic!("the server did not start: {}", running.wait().stderr),
+            let Ok(line) = lines.recv_timeout(DEADLINE) else {
+                panic!("the server did not start: {}", running.wait().stderr)
             };
             match line.strip_prefix("listening on ") {
                 Some(address) => addresses.push(address.to_owned()),

@@ -205,7 +205,8 @@ impl<K: Kernel> Pipeline<K> {
                     Code::OffsetPastEnd,
                     "read the source",
                     format!("the offset {offset} lies past its end at {whole}"),
-                ));
+                )
+                .hint("choose an offset within the source"));
             }
             Some(whole) => Some(length.unwrap_or(u64::MAX).min(whole - offset)),
             // Endless, or of a length that shows at its end.
@@ -802,7 +803,9 @@ impl<K: Kernel> Pipeline<K> {
         let Some(transfer) = self.transfers.get_mut(&file) else {
             return;
         };
-        let elapsed = self.started.elapsed().saturating_sub(transfer.started);
+        // A transfer that waited behind another one began when that one ended.
+        let began = transfer.started.max(self.last_transfer_end);
+        let elapsed = self.started.elapsed().saturating_sub(began);
         let (source, target) = if transfer.uploads {
             (own_permille, peer_permille)
         } else {
@@ -838,6 +841,7 @@ impl<K: Kernel> Pipeline<K> {
     fn transfer_ended(&mut self, file: FileId, result: Result<Outcome, Fault>) {
         if let Some(transfer) = self.transfers.remove(&file) {
             let _ = transfer.events.send(TransferEvent::Ended(result));
+            self.last_transfer_end = self.started.elapsed();
         }
         if self.transfers.is_empty() {
             self.bucket = None;

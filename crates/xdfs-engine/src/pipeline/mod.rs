@@ -120,6 +120,7 @@ pub struct Pipeline<K> {
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
     round_trip: Duration,
+    last_transfer_end: Duration,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -211,6 +212,7 @@ impl<K: Kernel> Pipeline<K> {
             draining: None,
             ended: None,
             round_trip: Duration::ZERO,
+            last_transfer_end: Duration::ZERO,
             limits,
         };
         (pipeline, commands)

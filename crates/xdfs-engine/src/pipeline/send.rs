@@ -386,6 +386,9 @@ impl<K: Kernel> Pipeline<K> {
                 hasher.update(&block);
                 let (value, fragment) = hasher.finish();
                 self.sender.extent_read(file, fragment);
+                if block.len() < grid as usize {
+                    self.sender.source_ended(file, extent.range.end);
+                }
                 Ok(Ready::Block {
                     extent,
                     check: value,

@@ -5,7 +5,7 @@
 //! follow the ordinary rules. Everything after the resolution is the same for both.
 //!
 //! A target is written to a hidden partial file beside it and gets its name when it is complete,
-//! verified and durable ([`sink`]); what is durable before that is kept in a [`journal`].
+//! verified and durable; what is durable before that is kept in a [`journal`].
 
 pub mod journal;
 mod journal_file;

@@ -118,14 +118,21 @@ pub(super) fn is_named(target: &Target, names: &HiddenNames, file: &File) -> io:
 
 /// Tells whether another transfer writes the target, without making anything.
 pub(super) fn check_free(target: &Target, names: &HiddenNames) -> Result<(), Fault> {
-    match target
-        .dir
-        .open_existing(&names.partial)
-        .map(|file| file.try_lock())
-    {
-        Ok(Err(TryLockError::WouldBlock)) => Err(busy(target)),
-        _ => Ok(()),
+    let Ok(file) = target.dir.open_existing(&names.partial) else {
+        return Ok(());
+    };
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Err(busy(target));
     }
+    unlock(&file);
+    Ok(())
+}
+
+/// Gives the lock back. Closing the file isn't enough: a process that another thread is starting
+/// at this moment holds a copy of the descriptor, and with it the lock, until it runs.
+pub(super) fn unlock(file: &File) {
+    // A failure leaves the lock to end with the last copy of the descriptor.
+    let _ = file.unlock();
 }
 
 fn busy(target: &Target) -> Fault {

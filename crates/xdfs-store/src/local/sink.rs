@@ -309,6 +309,7 @@ impl Drop for LocalSink {
         if !self.is_closed && self.durable.ranges().as_slice().is_empty() {
             let _ = self.remove_hidden();
         }
+        partial::unlock(&self.file);
     }
 }
 

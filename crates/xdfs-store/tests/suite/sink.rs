@@ -75,6 +75,31 @@ fn only_one_transfer_writes_a_target() {
     assert_eq!(names(dir.path()), ["file"]);
 }
 
+/// A process that another thread starts has copies of all descriptors for a moment.
+#[test]
+fn a_lock_does_not_outlive_its_sink_in_a_new_process() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (_dir, store) = temp();
+    // So that the same partial file is opened each time.
+    save(
+        &mut store.open_sink(&request("file")).unwrap(),
+        0,
+        &[1; 4096],
+    );
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let starter = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let opened = (0..3000).try_for_each(|_| store.open_sink(&request("file")).map(drop));
+        stop.store(true, Ordering::Relaxed);
+        starter.join().unwrap();
+        opened.unwrap();
+    });
+}
+
 #[test]
 fn many_threads_on_one_target_publish_once() {
     let (dir, store) = temp();

@@ -38,7 +38,13 @@ fn only_regular_files_are_read() {
         }
     };
     let fifo = dir.path().join("fifo");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
     // Nobody writes to it: a wait for a writer would never end.
     refused(&fifo, Code::NotRegularFile);
     let socket = dir.path().join("socket");

@@ -1,0 +1,21 @@
+//! Everything that a hostile or unlucky peer, user or file system does, against a real server and
+//! a real client: each case gives a fault that names side, operation, path and cause, leaves the
+//! previous target as it was and nothing half-written under its name, and the server goes on
+//! serving others.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod blocks;
+#[cfg(unix)]
+mod changing;
+mod names;
+mod opening;
+mod peer;
+#[cfg(unix)]
+mod places;
+mod silent;
+mod sizes;
+#[cfg(target_os = "linux")]
+mod space;
+mod stage;

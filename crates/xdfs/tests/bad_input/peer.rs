@@ -1,0 +1,327 @@
+//! A peer that speaks the protocol by hand over a blocking socket, and may break it anywhere.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use xdfs::{DigestKind, DigestValue, Fault, Limits};
+use xdfs_proto::digest::{BlockHasher, FragmentMap};
+use xdfs_proto::frame::{
+    BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, Offer,
+    Scope, SessionAccept, SessionRequest, SourceTag, Start,
+};
+use xdfs_proto::opening::{Answer, Hello, Welcome};
+use xdfs_proto::{ByteRange, ChannelIndex, FileId, SessionId, SessionSecret};
+
+/// Longest wait for the other side.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The block size that [`session_request`] asks for.
+pub(crate) const BLOCK: u32 = 4096;
+
+/// What came next.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Frame(Frame),
+    Block(BlockHeader),
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    stream: TcpStream,
+    limits: Limits,
+}
+
+impl Peer {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            limits: Limits::default(),
+        }
+    }
+
+    pub(crate) fn connect(addr: SocketAddr) -> Self {
+        Self::new(TcpStream::connect(addr).unwrap())
+    }
+
+    /// Connects and passes the greeting.
+    pub(crate) fn greeted(addr: SocketAddr) -> Self {
+        let mut peer = Self::connect(addr);
+        peer.hello(&Hello::default());
+        assert!(matches!(peer.answer(), Answer::Welcome(_)));
+        peer
+    }
+
+    /// Connects and registers a session.
+    #[track_caller]
+    pub(crate) fn in_session(addr: SocketAddr, channels: u32) -> (Self, SessionId, SessionAccept) {
+        let mut peer = Self::greeted(addr);
+        let request = session_request(channels);
+        peer.send(&Frame::Session(request.clone()));
+        match peer.frame() {
+            Frame::SessionOk(accept) => (peer, request.id, accept),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Registers a session, offers a file, and hears that it is accepted.
+    #[track_caller]
+    pub(crate) fn offering(addr: SocketAddr, path: &str, length: Option<u64>) -> Self {
+        let (mut peer, ..) = Self::in_session(addr, 1);
+        peer.send(&Frame::Xftsmu(offer(path, length)));
+        match peer.frame() {
+            Frame::Accept(accept) => assert_eq!(accept.block_size, BLOCK),
+            other => panic!("{other:?}"),
+        }
+        peer
+    }
+
+    /// Sends bytes. The other side may have closed: then it is what it said that counts.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Sends bytes one by one, until all are sent or the other side closes.
+    pub(crate) fn drip(&mut self, bytes: &[u8], pause: Duration) {
+        for byte in bytes {
+            std::thread::sleep(pause);
+            if self.stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn hello(&mut self, hello: &Hello) {
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        self.raw(&bytes);
+    }
+
+    pub(crate) fn welcome(&mut self) {
+        let mut bytes = Vec::new();
+        Answer::Welcome(Welcome {
+            version: 1,
+            features: Vec::new(),
+        })
+        .encode(&mut bytes);
+        self.raw(&bytes);
+    }
+
+    pub(crate) fn send(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.raw(&bytes);
+    }
+
+    /// Sends a block of file 1 with the right check value.
+    pub(crate) fn block(&mut self, offset: u64, payload: &[u8]) {
+        let mut bytes = block_header(offset, payload).encode().to_vec();
+        bytes.extend_from_slice(payload);
+        self.raw(&bytes);
+    }
+
+    fn exact<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes).map(|()| bytes)
+    }
+
+    /// Reads a HELLO (as a server does).
+    pub(crate) fn read_hello(&mut self) {
+        let mut bytes = Vec::new();
+        while Hello::decode(&bytes).unwrap().is_none() {
+            bytes.extend(self.exact::<1>().unwrap());
+        }
+    }
+
+    /// Reads the answer to HELLO.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Answer {
+        let mut bytes = Vec::new();
+        loop {
+            if let Some((answer, _)) = Answer::decode(&bytes).unwrap() {
+                return answer;
+            }
+            bytes.extend(self.exact::<1>().expect("there was no answer"));
+        }
+    }
+
+    /// The fault of a refusal, after which the other side closes.
+    #[track_caller]
+    pub(crate) fn refusal(&mut self) -> Fault {
+        match self.answer() {
+            Answer::Refused(fault) => {
+                assert!(matches!(self.next(), Heard::End));
+                fault
+            }
+            Answer::Welcome(_) => panic!("it was welcome"),
+        }
+    }
+
+    /// What comes next; the payload of a block is dropped.
+    pub(crate) fn next(&mut self) -> Heard {
+        let header = match self.exact::<FRAME_HEADER_BYTES>() {
+            Ok(bytes) => FrameHeader::decode(bytes, &self.limits).unwrap(),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                panic!("nothing came")
+            }
+            Err(_) => return Heard::End,
+        };
+        if header.is_block() {
+            let rest = self
+                .exact::<{ BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES }>()
+                .unwrap();
+            let block = BlockHeader::decode(header, rest).unwrap();
+            let mut payload = vec![0; block.length as usize];
+            self.stream.read_exact(&mut payload).unwrap();
+            return Heard::Block(block);
+        }
+        let mut body = vec![0; header.length as usize];
+        self.stream.read_exact(&mut body).unwrap();
+        Heard::Frame(Frame::decode(header, &body, &self.limits).unwrap())
+    }
+
+    /// The next frame that says something: neither NOOP, ACK, DURABLE nor a block.
+    #[track_caller]
+    pub(crate) fn frame(&mut self) -> Frame {
+        loop {
+            match self.next() {
+                Heard::Frame(Frame::Noop | Frame::Ack { .. } | Frame::Durable { .. }) => {}
+                Heard::Block(_) => {}
+                Heard::Frame(frame) => return frame,
+                Heard::End => panic!("the other side closed without a word"),
+            }
+        }
+    }
+
+    /// The exception that comes next, and its scope.
+    #[track_caller]
+    pub(crate) fn exception(&mut self) -> (Scope, Fault) {
+        match self.frame() {
+            Frame::Exception { scope, fault } => (scope, fault),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The exception that ends the session, after which the other side closes.
+    #[track_caller]
+    pub(crate) fn session_exception(&mut self) -> Fault {
+        let (scope, fault) = self.exception();
+        assert_eq!(scope, Scope::Session, "{fault}");
+        self.end();
+        fault
+    }
+
+    /// The exception that refuses the channel, after which the other side closes.
+    #[track_caller]
+    pub(crate) fn channel_exception(&mut self) -> Fault {
+        let (scope, fault) = self.exception();
+        assert_eq!(scope, Scope::Channel, "{fault}");
+        self.end();
+        fault
+    }
+
+    /// Fails unless the other side closes now.
+    #[track_caller]
+    pub(crate) fn end(&mut self) {
+        loop {
+            match self.next() {
+                Heard::End => return,
+                Heard::Frame(Frame::Noop | Frame::Ack { .. } | Frame::Durable { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// A listener for a client under test: its first connection.
+pub(crate) fn accept(listener: &TcpListener) -> Peer {
+    Peer::new(listener.accept().unwrap().0)
+}
+
+pub(crate) fn session_request(channels: u32) -> SessionRequest {
+    // Sessions of one server have to differ, and nothing else.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    SessionRequest {
+        id: SessionId(id),
+        channels,
+        block_size: BLOCK,
+        window: 0,
+        start: Start::Elastic,
+        user: String::new(),
+    }
+}
+
+pub(crate) fn session_ok(channels: u32, block_size: u32) -> Frame {
+    Frame::SessionOk(SessionAccept {
+        secret: SessionSecret([7; 16]),
+        channels,
+        block_size,
+        window: 0,
+    })
+}
+
+pub(crate) fn join(id: SessionId, secret: SessionSecret, channel: u32) -> Frame {
+    Frame::Join(JoinRequest {
+        id,
+        secret,
+        channel: ChannelIndex(channel),
+    })
+}
+
+pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
+    Offer {
+        file: FileId(1),
+        path: path.into(),
+        name: Vec::new(),
+        length,
+        tag: SourceTag([3; 16]),
+        mode: None,
+        mtime_ns: None,
+        digest: DigestKind::Crc64Nvme,
+        overwrite: false,
+        resume: true,
+        dry_run: false,
+    }
+}
+
+pub(crate) fn block_header(offset: u64, payload: &[u8]) -> BlockHeader {
+    let mut hasher = BlockHasher::new(DigestKind::None, true, offset);
+    hasher.update(payload);
+    BlockHeader {
+        file: FileId(1),
+        check: hasher.finish().0,
+        offset,
+        length: u32::try_from(payload.len()).unwrap(),
+    }
+}
+
+/// The digest of a whole file in one piece.
+pub(crate) fn digest(bytes: &[u8]) -> DigestValue {
+    let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, 0);
+    hasher.update(bytes);
+    let mut map = FragmentMap::new(DigestKind::Crc64Nvme);
+    assert!(bytes.is_empty() || map.insert(hasher.finish().1));
+    map.digest(bytes.len() as u64).unwrap()
+}
+
+pub(crate) fn eofr(length: u64, digest: DigestValue) -> Frame {
+    Frame::Eofr {
+        file: FileId(1),
+        length,
+        digest,
+        store_wait_permille: 0,
+    }
+}
+
+pub(crate) fn hole(start: u64, end: u64) -> Frame {
+    Frame::Hole {
+        file: FileId(1),
+        range: ByteRange { start, end },
+    }
+}
