@@ -4,10 +4,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_proto::ChannelIndex;
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame};
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, Scope};
 use xdfs_proto::handshake::Initiator;
+use xdfs_proto::{ChannelIndex, Fault};
 use xdfs_xio::Stream;
 
 use crate::pool::Buffer;
@@ -105,6 +105,8 @@ pub(crate) struct Channel {
     /// When it was opened, and since when the frame that is incomplete has been coming.
     pub(crate) opened_at: Duration,
     pub(crate) frame_since: Option<Duration>,
+    /// When bytes of a frame came last.
+    pub(crate) heard_at: Duration,
     pub(crate) input: Vec<u8>,
     pub(crate) incoming: Option<Incoming>,
     pub(crate) outgoing: Option<Outgoing>,
@@ -134,6 +136,7 @@ impl Channel {
             leaving: false,
             opened_at: now,
             frame_since: None,
+            heard_at: now,
             input: Vec::new(),
             incoming: None,
             outgoing: None,
@@ -244,6 +247,18 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// Tells the peer why the channel is closed, as far as it takes it at once. Within a block
+    /// nothing can be said.
+    pub(crate) fn take_leave(&mut self, fault: &Fault) {
+        if self.outgoing.is_none() {
+            let (scope, fault) = (Scope::Channel, fault.clone());
+            self.push(&Frame::Exception { scope, fault });
+            // A peer that doesn't take it learns it by the end.
+            let _ = self.write();
+        }
+        let _ = self.stream.close();
     }
 
     /// Reads bytes that aren't known to be payload. `Ok(0)` is the end of the peer.

@@ -109,6 +109,8 @@ pub enum JobKind {
 pub struct UploadJob {
     /// What to send.
     pub source: Box<dyn Source>,
+    /// Its path or name here, for faults.
+    pub source_path: Vec<u8>,
     /// Path of the target at the acceptor.
     pub target: Vec<u8>,
     /// Name to use if the target is a directory; empty for none.

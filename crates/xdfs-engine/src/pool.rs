@@ -1,7 +1,47 @@
 //! Buffers of one session: all of one size, made when first needed, never more than a bound.
 
-/// A buffer for a piece of payload.
-pub(crate) type Buffer = Box<[u8]>;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Alignment of buffers in bytes: that of pages, which direct I/O asks for.
+const ALIGNMENT: usize = 4096;
+
+/// A buffer for payload, aligned so that a sink may write it past the page cache.
+pub(crate) struct Buffer {
+    /// Never grows, so that the address stays.
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(len: usize) -> Self {
+        // Zeroed memory comes from the system untouched: pages cost only when they are used.
+        let bytes = vec![0; len + ALIGNMENT];
+        let start = bytes.as_ptr().addr().next_multiple_of(ALIGNMENT) - bytes.as_ptr().addr();
+        Self { bytes, start, len }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct BufferPool {
@@ -27,7 +67,7 @@ impl BufferPool {
         self.free.pop().or_else(|| {
             (self.made < self.max).then(|| {
                 self.made += 1;
-                vec![0; self.size].into_boxed_slice()
+                Buffer::new(self.size)
             })
         })
     }
@@ -38,9 +78,9 @@ impl BufferPool {
         self.free.push(buffer);
     }
 
-    /// Whether less than half of the bound can be had, so that nobody should sit on a buffer.
-    pub(crate) fn is_scarce(&self) -> bool {
-        (self.free.len() + self.max - self.made) * 2 < self.max
+    /// Number of buffers that are out.
+    pub(crate) fn in_use(&self) -> usize {
+        self.made - self.free.len()
     }
 }
 
@@ -54,10 +94,11 @@ mod tests {
         let a = pool.take().unwrap();
         let b = pool.take().unwrap();
         assert!(pool.take().is_none());
-        assert!(pool.is_scarce());
+        assert_eq!(pool.in_use(), 2);
+        assert!(a.as_ptr().addr().is_multiple_of(ALIGNMENT));
         pool.give(a);
         pool.give(b);
-        assert!(!pool.is_scarce());
+        assert_eq!(pool.in_use(), 0);
         assert_eq!(pool.take().unwrap().len(), 8);
     }
 }

@@ -20,10 +20,10 @@ use crate::command::WAKE;
 use crate::pool::Buffer;
 
 /// Bytes after which what was written is made durable and recorded in the journal.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
+const CHECKPOINT_BYTES: u64 = 512 << 20;
 /// Time after which it is, however little was written.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-/// Adjacent bytes that are gathered into one write.
+/// Bytes that are gathered, so that adjacent pieces go out in one write.
 const GATHER_BYTES: usize = 1 << 20;
 /// Bytes after which the system is asked to write them back.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
@@ -85,14 +85,40 @@ struct OpenSink {
     busy: Duration,
 }
 
+impl OpenSink {
+    /// Writes adjacent pieces, and has them written back soon.
+    fn write(&mut self, run: &[Piece]) -> Result<(), Fault> {
+        let Some((start, ..)) = run.first() else {
+            return Ok(());
+        };
+        let slices: Vec<IoSlice<'_>> =
+            run.iter().map(|(_, buffer, len)| IoSlice::new(&buffer[..*len])).collect();
+        let len: u64 = run.iter().map(|(_, _, len)| *len as u64).sum();
+        self.sink.write_at(*start, &slices)?;
+        let range = ByteRange { start: *start, end: start + len };
+        if self.write_back.end == range.start {
+            self.write_back.end = range.end;
+        } else {
+            self.write_back = range;
+        }
+        if self.write_back.len() >= WRITE_BACK_BYTES {
+            self.sink.begin_write_back(self.write_back);
+            self.write_back.start = self.write_back.end;
+        }
+        Ok(())
+    }
+}
+
+/// Offset, buffer and number of bytes of a piece to be written.
+type Piece = (u64, Buffer, usize);
+
 /// Does the jobs, in whichever thread.
 #[derive(Debug, Default)]
 struct Worker {
     sinks: BTreeMap<FileId, OpenSink>,
-    /// Adjacent pieces of one file that wait to be written together.
-    gathered: Vec<(Buffer, usize)>,
+    /// Pieces of one file that wait to be written together.
+    gathered: Vec<Piece>,
     gathered_file: Option<FileId>,
-    gathered_at: u64,
     gathered_bytes: usize,
     done: VecDeque<Completion>,
 }
@@ -160,23 +186,14 @@ impl Worker {
                     Err(fault) => Completion::Failed { file, fault },
                 });
             }
-            Job::Write {
-                file,
-                offset,
-                buffer,
-                len,
-            } => {
-                let adjacent = self.gathered_file == Some(file)
-                    && self.gathered_at + self.gathered_bytes as u64 == offset
-                    && self.gathered_bytes + len <= GATHER_BYTES;
-                if !adjacent {
+            Job::Write { file, offset, buffer, len } => {
+                if self.gathered_file != Some(file) {
                     self.flush();
                     self.gathered_file = Some(file);
-                    self.gathered_at = offset;
                 }
                 self.gathered_bytes += len;
-                self.gathered.push((buffer, len));
-                if self.gathered_bytes == GATHER_BYTES {
+                self.gathered.push((offset, buffer, len));
+                if self.gathered_bytes >= GATHER_BYTES {
                     self.flush();
                 }
             }
@@ -185,11 +202,11 @@ impl Worker {
 
     /// Writes the zeros of a hole where the sink can't leave them out.
     fn fill(&mut self, file: FileId, range: ByteRange) {
-        let sequential = self
-            .sinks
-            .get(&file)
-            .is_some_and(|o| !o.sink.capabilities().random_writes);
-        if !sequential {
+        let Some(open) = self.sinks.get_mut(&file) else {
+            return;
+        };
+        if open.sink.capabilities().random_writes {
+            open.sink.hole(range);
             return;
         }
         self.flush();
@@ -210,44 +227,29 @@ impl Worker {
         }
     }
 
-    /// Writes what was gathered.
+    /// Writes what was gathered: each run of adjacent pieces by one call.
     fn flush(&mut self) {
         let Some(file) = self.gathered_file.take() else {
             return;
         };
-        let range = ByteRange {
-            start: self.gathered_at,
-            end: self.gathered_at + self.gathered_bytes as u64,
-        };
         self.gathered_bytes = 0;
-        if let Some(open) = self.sinks.get_mut(&file) {
-            let slices: Vec<IoSlice<'_>> = self
-                .gathered
-                .iter()
-                .map(|(b, len)| IoSlice::new(&b[..*len]))
-                .collect();
+        let mut pieces = std::mem::take(&mut self.gathered);
+        pieces.sort_unstable_by_key(|(offset, ..)| *offset);
+        let runs = pieces.chunk_by(|(at, _, len), (next, ..)| at + *len as u64 == *next);
+        for run in runs {
+            let Some(open) = self.sinks.get_mut(&file) else {
+                break;
+            };
             let start = Instant::now();
-            let result = open.sink.write_at(range.start, &slices);
-            drop(slices);
-            if open.write_back.end == range.start {
-                open.write_back.end = range.end;
-            } else {
-                open.write_back = range;
-            }
-            if open.write_back.len() >= WRITE_BACK_BYTES {
-                open.sink.begin_write_back(open.write_back);
-                open.write_back.start = open.write_back.end;
-            }
+            let result = open.write(run);
             open.busy += start.elapsed();
             if let Err(fault) = result {
                 self.fail(file, fault);
             }
         }
-        let buffers = self
-            .gathered
-            .drain(..)
-            .map(|(buffer, _)| Completion::Buffer(buffer));
+        let buffers = pieces.drain(..).map(|(_, buffer, _)| Completion::Buffer(buffer));
         self.done.extend(buffers);
+        self.gathered = pieces;
     }
 
     /// Data, then its sync, then the journal: only then is a range claimed.

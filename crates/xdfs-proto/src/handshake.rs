@@ -109,14 +109,23 @@ impl Initiator {
                 Frame::Session(request.clone()).encode(out);
             }
         }
-        let Some((frame, n)) = take_frame(bytes.get(used..).unwrap_or(&[]), limits)? else {
-            return Ok((InitiatorStep::Wait, used));
+        let frame = loop {
+            let Some((frame, n)) = take_frame(bytes.get(used..).unwrap_or(&[]), limits)? else {
+                return Ok((InitiatorStep::Wait, used));
+            };
+            used += n;
+            // A busy acceptor may ask for patience.
+            if !matches!(frame, Frame::Noop | Frame::Conm) {
+                break frame;
+            }
         };
-        used += n;
         match (frame, &self.purpose) {
             (Frame::SessionOk(accept), Purpose::Session(request)) => {
                 if accept.channels == 0 || accept.channels > request.channels {
                     return Err(violation("SESSION-OK raises the number of channels"));
+                }
+                if request.block_size != 0 && accept.block_size > request.block_size {
+                    return Err(violation("SESSION-OK raises the block size"));
                 }
                 Ok((InitiatorStep::Open(Some(accept)), used))
             }

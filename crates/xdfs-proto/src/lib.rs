@@ -15,6 +15,7 @@ pub mod fault;
 pub mod frame;
 pub mod handshake;
 pub mod id;
+mod ledger;
 pub mod limits;
 pub mod opening;
 pub mod range;

@@ -25,8 +25,9 @@ pub struct Limits {
     pub opening_timeout: Duration,
     /// Longest silence of a peer from whom something is awaited.
     pub idle_timeout: Duration,
-    /// Longest time that a channel with unacknowledged blocks may go without an acknowledgement
-    /// while other channels of the session go on.
+    /// Longest time that a channel with unacknowledged blocks may go without an acknowledgement, or
+    /// one with a frame that is incomplete without a byte, while other channels of the session go
+    /// on.
     pub stall_timeout: Duration,
 }
 
@@ -40,7 +41,7 @@ impl Default for Limits {
             path_bytes_max: 4096,
             resume_ranges_max: 1000,
             fragments_max: 1 << 16,
-            in_flight_bytes_max: 8 << 20,
+            in_flight_bytes_max: 4 << 20,
             opening_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(10),

@@ -147,8 +147,13 @@ impl RangeSet {
     /// `origin`. `None` when the set is empty.
     pub fn take_front(&mut self, len_max: u64, grid: u64, origin: u64) -> Option<ByteRange> {
         let first = *self.ranges.first()?;
-        let boundary = first.start + (grid - (first.start - origin) % grid);
-        let end = first.end.min(boundary).min(first.start + len_max);
+        let boundary = first
+            .start
+            .saturating_add(grid - (first.start - origin) % grid);
+        let end = first
+            .end
+            .min(boundary)
+            .min(first.start.saturating_add(len_max));
         let taken = ByteRange {
             start: first.start,
             end,

@@ -20,6 +20,7 @@ use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
 use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
+use crate::ledger::FileNumbers;
 use crate::limits::Limits;
 use crate::range::{ByteRange, RangeSet};
 use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
@@ -30,11 +31,14 @@ const MISMATCHES_MAX: u32 = 8;
 const ANSWERS_KEPT: usize = 64;
 /// Payload bytes after which the channels' acknowledgements are due at once.
 const ACK_BYTES: u64 = 1 << 20;
+/// Data frames after which they are.
+const ACK_FRAMES: u32 = 64;
 
 /// What to do with the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Read it and drop it: the bytes are held already, or the file ended.
+    /// Read it and drop it: the bytes are held already, or arrive on another channel, or the file
+    /// ended.
     Discard,
     /// Read it, hash it with the digest of the file, and write it.
     Take(DigestKind),
@@ -97,7 +101,7 @@ enum State {
     Publishing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct File {
     state: State,
     request: Option<Request>,
@@ -105,6 +109,15 @@ struct File {
     accept: Option<Accept>,
     length: Option<u64>,
     held: FragmentMap,
+    /// Blocks whose payload is being read, by their start: end and channel. No two overlap, since
+    /// payload is written before its check value is known.
+    arriving: BTreeMap<u64, (u64, ChannelIndex)>,
+    /// What was dropped because it overlaps a block in `arriving`.
+    dropped: RangeSet,
+    /// Whether a data frame or EOFR has shown that the sender knows of ACCEPT.
+    heard: bool,
+    /// Where a file of unknown length ends, as a block shows that ends off the grid.
+    tail: Option<u64>,
     block_size: u64,
     resumed: u64,
     repeats: RangeSet,
@@ -113,25 +126,35 @@ struct File {
     end: Option<(u64, DigestValue, u16)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Channel {
     data_frames: u64,
     told: u64,
 }
 
+/// A file that ended here.
+#[derive(Clone, Debug)]
+struct Ended {
+    file: FileId,
+    /// What was offered, to tell an offer that comes again from another one.
+    offer: Option<Offer>,
+    /// The last word on it. `None` if the sender had that.
+    answer: Option<Frame>,
+}
+
 /// The receiving machine of one session. See the module documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
     limits: Limits,
     files: BTreeMap<FileId, File>,
-    answers: VecDeque<(FileId, Frame)>,
-    /// Files that ended here while blocks may still be on their way: all numbers up to this one
-    /// that aren't in `files`.
-    last_file: FileId,
+    ended: VecDeque<Ended>,
+    /// All numbers that were offered or asked for.
+    numbers: FileNumbers,
     channels: BTreeMap<ChannelIndex, Channel>,
     /// Channels with data frames that weren't acknowledged, and the bytes of those.
     unacknowledged: Vec<ChannelIndex>,
     unacknowledged_bytes: u64,
+    unacknowledged_frames: u32,
     outputs: VecDeque<Output>,
 }
 
@@ -142,11 +165,12 @@ impl Receiver {
         Self {
             limits,
             files: BTreeMap::new(),
-            answers: VecDeque::new(),
-            last_file: FileId(0),
+            ended: VecDeque::new(),
+            numbers: FileNumbers::default(),
             channels: BTreeMap::new(),
             unacknowledged: Vec::new(),
             unacknowledged_bytes: 0,
+            unacknowledged_frames: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -156,26 +180,36 @@ impl Receiver {
         self.channels.insert(channel, Channel::default());
     }
 
-    /// A channel is gone. Control frames whose answer is outstanding are sent again.
+    /// A channel is gone. Control frames whose effect isn't seen yet are sent again, and the last
+    /// words on files that ended: they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
         self.channels.remove(&channel);
         self.unacknowledged.retain(|c| *c != channel);
-        for (&id, file) in &self.files {
-            if let (State::Requested, Some(request)) = (file.state, &file.request) {
-                self.outputs
-                    .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+        for (&id, file) in &mut self.files {
+            file.arriving.retain(|_, (_, on)| *on != channel);
+            file.owe_dropped();
+            match (file.state, &file.request, &file.accept) {
+                (State::Requested, Some(request), _) => self
+                    .outputs
+                    .push_back(Output::Transmit(Frame::Xftsm(request.clone()))),
+                (State::Receiving, _, Some(accept)) if !file.heard => self
+                    .outputs
+                    .push_back(Output::Transmit(Frame::Accept(accept.clone()))),
+                _ => {}
             }
             for &range in file.repeats.as_slice() {
                 self.outputs
                     .push_back(Output::Transmit(Frame::Repeat { file: id, range }));
             }
         }
+        let words = self.ended.iter().filter_map(|e| e.answer.clone());
+        self.outputs.extend(words.map(Output::Transmit));
     }
 
     /// Asks for a file (download).
     pub fn request(&mut self, request: Request) {
         let id = request.file;
-        self.last_file = self.last_file.max(id);
+        self.numbers.insert(id);
         self.outputs
             .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
         self.files.insert(
@@ -222,23 +256,27 @@ impl Receiver {
             }
             return Ok(());
         }
-        if offer.file <= self.last_file {
-            return Err(violation(format!(
-                "file number {} was used before",
-                offer.file
-            )));
+        if offer.file.0 == 0 {
+            return Err(violation("file number 0 was offered".into()));
         }
+        if self.numbers.contains(offer.file) {
+            return self.offered_again(&offer);
+        }
+        self.numbers.insert(offer.file);
         if self.files.len() >= self.limits.open_files_max {
-            return Err(Fault::new(
+            let fault = Fault::new(
                 Code::LimitExceeded,
                 "offer a file",
                 format!(
                     "more than {} files are open in the session",
                     self.limits.open_files_max
                 ),
-            ));
+            )
+            .path(&offer.path);
+            let answer = farewell(offer.file, &fault);
+            self.end(offer.file, Some(offer), Some(answer));
+            return Ok(());
         }
-        self.last_file = offer.file;
         let mut file = File::new(State::Opening, offer.digest, None);
         file.length = offer.length;
         file.offer = Some(offer.clone());
@@ -247,11 +285,30 @@ impl Receiver {
         Ok(())
     }
 
+    /// An offer of a file that ended here: sent again after a lost channel, or overtaken.
+    fn offered_again(&mut self, offer: &Offer) -> Result<(), Fault> {
+        let Some(ended) = self.ended.iter().find(|e| e.file == offer.file) else {
+            return Ok(());
+        };
+        if ended.offer.as_ref().is_some_and(|o| o != offer) {
+            return Err(violation(format!(
+                "file number {} was used before",
+                offer.file
+            )));
+        }
+        // PUBLISHED answers EOFR: a sender that still waits for ACCEPT wouldn't understand it.
+        match &ended.answer {
+            None | Some(Frame::Published { .. }) => {}
+            Some(frame) => self.outputs.push_back(Output::Transmit(frame.clone())),
+        }
+        Ok(())
+    }
+
     fn answered(&mut self, offer: Offer) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&offer.file) else {
             // Cancelled here in the meantime.
-            return if offer.file <= self.last_file {
-                Ok(())
+            return if self.numbers.contains(offer.file) {
+                self.offered_again(&offer)
             } else {
                 Err(violation(format!("file {} was not asked for", offer.file)))
             };
@@ -285,7 +342,7 @@ impl Receiver {
     /// The sink is open: blocks may come. `durable` is what its journal holds.
     ///
     /// # Errors
-    /// The journal's ranges overlap or lie past the end of the file.
+    /// The journal's ranges overlap, lie past the end of the file, or aren't on the grid.
     pub fn opened(
         &mut self,
         id: FileId,
@@ -296,16 +353,23 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&id) else {
             return Ok(());
         };
+        if file.state != State::Opening {
+            return Ok(());
+        }
         let whole = ByteRange {
             start: 0,
             end: file.length.unwrap_or(u64::MAX),
         };
+        let grid = u64::from(block_size);
         for fragment in &durable {
-            if !whole.contains(&fragment.range) || !file.held.insert(*fragment) {
+            let range = fragment.range;
+            let on_grid = range.start.is_multiple_of(grid)
+                && (range.end.is_multiple_of(grid) || Some(range.end) == file.length);
+            if !on_grid || !whole.contains(&range) || !file.held.insert(*fragment) {
                 return Err(Fault::new(
                     Code::Internal,
                     "resume the transfer",
-                    "the journal's ranges overlap or lie past the end",
+                    "the journal's ranges overlap, lie past the end, or aren't on the grid",
                 ));
             }
         }
@@ -327,28 +391,43 @@ impl Receiver {
         };
         file.accept = Some(accept.clone());
         self.outputs
-            .push_back(Output::Transmit(Frame::Accept(accept)));
+            .push_back(Output::Transmit(Frame::Accept(accept.clone())));
         if file.offer.as_ref().is_some_and(|o| o.dry_run) {
-            self.files.remove(&id);
+            let offer = self.files.remove(&id).and_then(|f| f.offer);
+            self.keep(id, offer, Some(Frame::Accept(accept)));
         }
         Ok(())
     }
 
-    /// Checks the header of a block whose payload comes next.
+    /// Checks the header of a block whose payload comes next on a channel.
     ///
     /// # Errors
-    /// A violation that ends the session: an unknown file, a range past the end, a partial overlap
-    /// with what is held, or a limit.
-    pub fn begin_block(&mut self, header: &BlockHeader) -> Result<Disposition, Fault> {
+    /// A violation that ends the session: an unknown file, a range past the end or off the grid, a
+    /// partial overlap with what is held, or a limit.
+    pub fn begin_block(
+        &mut self,
+        channel: ChannelIndex,
+        header: &BlockHeader,
+    ) -> Result<Disposition, Fault> {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return Err(violation("a block ends past the largest offset".into()));
         };
-        self.check_range(header.file, range)
+        let disposition = self.check_range(header.file, range, Data::Block)?;
+        if let (Disposition::Take(_), Some(file)) = (disposition, self.files.get_mut(&header.file))
+        {
+            file.arriving.insert(range.start, (range.end, channel));
+        }
+        Ok(disposition)
     }
 
-    fn check_range(&self, id: FileId, range: ByteRange) -> Result<Disposition, Fault> {
-        let Some(file) = self.files.get(&id) else {
-            return if id <= self.last_file && id.0 > 0 {
+    fn check_range(
+        &mut self,
+        id: FileId,
+        range: ByteRange,
+        data: Data,
+    ) -> Result<Disposition, Fault> {
+        let Some(file) = self.files.get_mut(&id) else {
+            return if self.numbers.contains(id) {
                 Ok(Disposition::Discard)
             } else {
                 Err(violation(format!(
@@ -361,29 +440,23 @@ impl Receiver {
                 "a block came for file {id} before it was accepted"
             )));
         }
-        if file.length.is_some_and(|n| range.end > n) {
-            return Err(violation(format!(
-                "a block at {range} lies past the end of the file at {}",
-                file.length.unwrap_or(0)
-            )));
-        }
-        let last = file.length.is_none_or(|n| n == range.end);
-        if !range.start.is_multiple_of(file.block_size)
-            || (!last && !range.end.is_multiple_of(file.block_size))
-        {
-            return Err(violation(format!(
-                "a block at {range} is not on the file's grid of {} bytes",
-                file.block_size
-            )));
-        }
+        file.heard = true;
+        file.check_shape(range, data)?;
         let held = file.held.ranges();
         if held.contains(range) {
             return Ok(Disposition::Discard);
         }
-        if held.overlaps(range) {
+        // Of a hole, the part that is held may have come again as blocks from another channel.
+        if held.overlaps(range) && data == Data::Block {
             return Err(violation(format!(
                 "a block at {range} overlaps bytes that are held"
             )));
+        }
+        if file.is_arriving(range) {
+            // The same bytes are being read, and written, already. Should they turn out wrong, or
+            // their channel break, they are asked for again.
+            file.dropped.insert(range);
+            return Ok(Disposition::Discard);
         }
         if held.as_slice().len() >= self.limits.fragments_max {
             return Err(Fault::new(
@@ -415,12 +488,17 @@ impl Receiver {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return false;
         };
-        let Some(file) = self.files.get_mut(&header.file) else {
+        let id = header.file;
+        let Some(file) = self.files.get_mut(&id) else {
             return false;
         };
+        if file.arriving.get(&range.start) != Some(&(range.end, channel)) {
+            // It was to be discarded.
+            return false;
+        }
+        file.arriving.remove(&range.start);
         if wrong {
             file.mismatches += 1;
-            file.repeated += range.len();
             if file.mismatches > MISMATCHES_MAX {
                 let fault = Fault::new(
                     Code::IntegrityMismatch,
@@ -429,28 +507,34 @@ impl Receiver {
                 )
                 .hint("check the memory and the network cards on the way, then run it again")
                 .retry(Retry::Now);
-                self.fail(header.file, fault);
+                self.fail(id, fault);
                 return false;
             }
             file.repeats.insert(range);
+            file.repeated += range.len();
+            file.dropped.remove(range);
             self.outputs.push_back(Output::TransmitOn(
                 channel,
-                Frame::Repeat {
-                    file: header.file,
-                    range,
-                },
+                Frame::Repeat { file: id, range },
             ));
-            return false;
         }
-        let Some(fragment) = fragment else {
-            return false;
+        let new = match fragment {
+            Some(fragment) if !wrong && file.state == State::Receiving => {
+                file.held.insert(fragment)
+            }
+            _ => false,
         };
-        if file.state != State::Receiving || !file.held.insert(fragment) {
-            return false;
+        if new {
+            file.repeats.remove(range);
         }
-        file.repeats.remove(range);
-        self.verify_if_complete(header.file);
-        true
+        for range in file.owe_dropped() {
+            self.outputs
+                .push_back(Output::Transmit(Frame::Repeat { file: id, range }));
+        }
+        if new {
+            self.verify_if_complete(id);
+        }
+        new
     }
 
     fn hole(&mut self, channel: ChannelIndex, id: FileId, range: ByteRange) -> Result<(), Fault> {
@@ -463,16 +547,27 @@ impl Receiver {
                 range.len()
             )));
         }
-        let disposition = self.check_range(id, range)?;
+        let disposition = self.check_range(id, range, Data::Hole)?;
         self.count(channel, 0);
         if disposition == Disposition::Discard {
             return Ok(());
         }
         if let Some(file) = self.files.get_mut(&id) {
             let block_size = file.block_size;
-            let _ = file.held.insert_zeros(range, block_size);
+            let mut gaps = RangeSet::new();
+            if file.held.ranges().overlaps(range) {
+                gaps = file.held.ranges().gaps(range);
+            } else {
+                gaps.insert(range);
+            }
+            for &gap in gaps.as_slice() {
+                let _ = file.held.insert_zeros(gap, block_size);
+                self.outputs.push_back(Output::Hole {
+                    file: id,
+                    range: gap,
+                });
+            }
             file.repeats.remove(range);
-            self.outputs.push_back(Output::Hole { file: id, range });
             self.verify_if_complete(id);
         }
         Ok(())
@@ -487,7 +582,8 @@ impl Receiver {
         }
         state.data_frames += 1;
         self.unacknowledged_bytes += bytes;
-        if self.unacknowledged_bytes >= ACK_BYTES {
+        self.unacknowledged_frames += 1;
+        if self.unacknowledged_bytes >= ACK_BYTES || self.unacknowledged_frames >= ACK_FRAMES {
             self.flush_acks();
         }
     }
@@ -502,6 +598,7 @@ impl Receiver {
     /// Emits the acknowledgements that wait.
     pub fn flush_acks(&mut self) {
         self.unacknowledged_bytes = 0;
+        self.unacknowledged_frames = 0;
         for channel in self.unacknowledged.drain(..) {
             let Some(state) = self.channels.get_mut(&channel) else {
                 continue;
@@ -522,10 +619,11 @@ impl Receiver {
         store_wait_permille: u16,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&id) else {
-            if let Some((_, frame)) = self.answers.iter().find(|(f, _)| *f == id) {
+            let ended = self.ended.iter().find(|e| e.file == id);
+            if let Some(frame) = ended.and_then(|e| e.answer.as_ref()) {
                 self.outputs.push_back(Output::Transmit(frame.clone()));
             }
-            return if id <= self.last_file {
+            return if self.numbers.contains(id) {
                 Ok(())
             } else {
                 Err(violation(format!(
@@ -539,13 +637,14 @@ impl Receiver {
             )));
         }
         let end = (length, digest, store_wait_permille);
-        let held_end = file.held.ranges().as_slice().last().map_or(0, |r| r.end);
         let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
-        if contradicts || file.length.is_some_and(|n| n != length) || held_end > length {
+        let known = file.length.or(file.tail);
+        if contradicts || known.is_some_and(|n| n != length) || file.seen_end() > length {
             return Err(violation(
                 "EOFR contradicts the length or digest of the file".into(),
             ));
         }
+        file.heard = true;
         file.length = Some(length);
         file.end = Some(end);
         self.verify_if_complete(id);
@@ -559,10 +658,16 @@ impl Receiver {
         let (State::Receiving, Some((length, digest, _))) = (file.state, file.end) else {
             return;
         };
-        let Some(own) = file.held.digest(length) else {
+        let own = file.held.digest(length);
+        let missing = file.held.ranges().as_slice()
+            != [ByteRange {
+                start: 0,
+                end: length,
+            }];
+        if own.is_none() && missing {
             return;
-        };
-        if own == digest {
+        }
+        if own == Some(digest) {
             file.state = State::Publishing;
             self.outputs.push_back(Output::Publish { file: id, length });
             return;
@@ -579,21 +684,23 @@ impl Receiver {
 
     /// The file stands under its name.
     pub fn published(&mut self, id: FileId, store_wait_permille: u16) {
-        let Some(file) = self.files.remove(&id) else {
+        let publishing = |f: &File| f.state == State::Publishing;
+        let Some((length, digest, sender_wait)) = self
+            .files
+            .get(&id)
+            .filter(|f| publishing(f))
+            .and_then(|f| f.end)
+        else {
             return;
         };
-        let Some((length, digest, sender_wait)) = file.end else {
-            return;
+        let offer = self.files.remove(&id).and_then(|f| f.offer);
+        let answer = Frame::Published {
+            file: id,
+            length,
+            digest,
+            store_wait_permille,
         };
-        self.answer(
-            id,
-            Frame::Published {
-                file: id,
-                length,
-                digest,
-                store_wait_permille,
-            },
-        );
+        self.end(id, offer, Some(answer));
         self.outputs.push_back(Output::Finished {
             file: id,
             length,
@@ -610,23 +717,30 @@ impl Receiver {
         }
     }
 
-    /// Sends the last word on a file, and keeps it for an EOFR that comes again.
-    fn answer(&mut self, id: FileId, frame: Frame) {
-        if self.answers.len() == ANSWERS_KEPT {
-            self.answers.pop_front();
+    /// Sends the last word on a file, and keeps it for a frame of the sender that comes again.
+    fn end(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
+        self.outputs
+            .extend(answer.iter().cloned().map(Output::Transmit));
+        self.keep(file, offer, answer);
+    }
+
+    fn keep(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
+        if self.ended.len() == ANSWERS_KEPT {
+            self.ended.pop_front();
         }
-        self.answers.push_back((id, frame.clone()));
-        self.outputs.push_back(Output::Transmit(frame));
+        self.ended.push_back(Ended {
+            file,
+            offer,
+            answer,
+        });
     }
 
     /// Ends a file because this side failed, or (with a remote fault) because the sender did.
     /// The sender is told of a local fault.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
-        if self.files.remove(&id).is_some() {
-            if fault.side == Side::Local {
-                let frame = farewell(id, &fault);
-                self.answer(id, frame);
-            }
+        if let Some(file) = self.files.remove(&id) {
+            let local = fault.side == Side::Local;
+            self.end(id, file.offer, local.then(|| farewell(id, &fault)));
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
     }
@@ -635,6 +749,12 @@ impl Receiver {
     #[must_use]
     pub fn has_file(&self, id: FileId) -> bool {
         self.files.contains_key(&id)
+    }
+
+    /// Whether the file is or was offered or asked for here.
+    #[must_use]
+    pub fn was_offered(&self, id: FileId) -> bool {
+        self.numbers.contains(id)
     }
 
     /// Whether no file is left.
@@ -673,6 +793,10 @@ impl File {
             accept: None,
             length: None,
             held: FragmentMap::new(digest),
+            arriving: BTreeMap::new(),
+            dropped: RangeSet::new(),
+            heard: false,
+            tail: None,
             block_size: 1,
             resumed: 0,
             repeats: RangeSet::new(),
@@ -681,6 +805,82 @@ impl File {
             end: None,
         }
     }
+    /// The end of what is held or arriving.
+    fn seen_end(&self) -> u64 {
+        let held = self.held.ranges().as_slice().last().map_or(0, |r| r.end);
+        let arriving = self
+            .arriving
+            .values()
+            .next_back()
+            .map_or(0, |(end, _)| *end);
+        held.max(arriving)
+    }
+
+    /// Whether any byte of the range is being read on a channel.
+    fn is_arriving(&self, range: ByteRange) -> bool {
+        self.arriving
+            .range(..range.end)
+            .next_back()
+            .is_some_and(|(_, (end, _))| *end > range.start)
+    }
+
+    /// Checks that a data frame lies within the file and on its grid.
+    fn check_shape(&mut self, range: ByteRange, data: Data) -> Result<(), Fault> {
+        let known = self.length.or(self.tail);
+        if known.is_some_and(|n| range.end > n) {
+            return Err(violation(format!(
+                "a block at {range} lies past the end of the file at {}",
+                known.unwrap_or(0)
+            )));
+        }
+        let grid = self.block_size;
+        let off_grid = !range.end.is_multiple_of(grid);
+        let is_last = known.is_none_or(|n| n == range.end);
+        let too_long = data == Data::Block && range.len() > grid;
+        if !range.start.is_multiple_of(grid) || (off_grid && !is_last) || too_long {
+            return Err(violation(format!(
+                "a block at {range} is not on the file's grid of {grid} bytes"
+            )));
+        }
+        if known.is_none() && off_grid {
+            // Only the last may be short, so this one says where the file ends.
+            if self.seen_end() > range.end {
+                return Err(violation(format!(
+                    "a block at {range} is short, but isn't the last"
+                )));
+            }
+            self.tail = Some(range.end);
+        }
+        Ok(())
+    }
+
+    /// What was dropped because it was arriving, and doesn't any more though it isn't held: it has
+    /// to be asked for again.
+    fn owe_dropped(&mut self) -> Vec<ByteRange> {
+        let mut owed = Vec::new();
+        if self.dropped.as_slice().is_empty() {
+            return owed;
+        }
+        for range in std::mem::take(&mut self.dropped).as_slice() {
+            if self.is_arriving(*range) {
+                self.dropped.insert(*range);
+                continue;
+            }
+            for gap in self.held.ranges().gaps(*range).as_slice() {
+                self.repeats.insert(*gap);
+                self.repeated += gap.len();
+                owed.push(*gap);
+            }
+        }
+        owed
+    }
+}
+
+/// What a data frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    Block,
+    Hole,
 }
 
 fn violation(cause: String) -> Fault {

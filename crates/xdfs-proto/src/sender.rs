@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, Frame, Offer, Scope};
+use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Scope, SourceTag};
 use crate::id::{ChannelIndex, FileId};
+use crate::ledger::FileNumbers;
 use crate::limits::Limits;
 use crate::range::{ByteRange, RangeSet};
 
@@ -83,7 +84,7 @@ enum State {
     Ended,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct File {
     id: FileId,
     state: State,
@@ -99,15 +100,18 @@ struct File {
     /// Where a source of unknown length goes on.
     cursor: u64,
     digest: FragmentMap,
-    /// Bytes handed to channels and not yet read for good by the receiver.
-    outstanding: u64,
+    /// Whether the offer allows that the receiver goes on from a journal.
+    may_resume: bool,
+    /// What the receiver had already; never sent.
+    resumed: RangeSet,
     acknowledged: u64,
-    resumed: u64,
+    /// Bytes of REPEAT: they were, or will be, acknowledged twice.
+    repeated: u64,
     retransmitted: u64,
     store_wait_permille: u16,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Channel {
     unacknowledged: VecDeque<Extent>,
     sent_frames: u64,
@@ -116,7 +120,7 @@ struct Channel {
 }
 
 /// The sending machine of one session. See the module documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     limits: Limits,
     in_flight: u64,
@@ -126,7 +130,9 @@ pub struct Sender {
     outputs: VecDeque<Output>,
     last_progress: Duration,
     /// What was said of files that failed here, in case it was lost with a channel.
-    farewells: VecDeque<Frame>,
+    farewells: VecDeque<(FileId, Frame)>,
+    numbers: FileNumbers,
+    block_size_max: u32,
 }
 
 /// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
@@ -139,6 +145,7 @@ impl Sender {
     #[must_use]
     pub fn new(limits: Limits, in_flight_max: u64) -> Self {
         Self {
+            block_size_max: limits.block_bytes_max,
             limits,
             in_flight: 0,
             in_flight_max,
@@ -147,7 +154,14 @@ impl Sender {
             outputs: VecDeque::new(),
             last_progress: Duration::ZERO,
             farewells: VecDeque::new(),
+            numbers: FileNumbers::default(),
         }
+    }
+
+    /// Sets the block size of the session, in bytes: an ACCEPT that names a larger one is a
+    /// violation. Until then it is [`Limits::block_bytes_max`].
+    pub fn set_block_size_max(&mut self, bytes: u32) {
+        self.block_size_max = bytes;
     }
 
     /// Changes the bound of outstanding bytes, once the path is known.
@@ -157,6 +171,7 @@ impl Sender {
 
     /// A channel may carry blocks from now on.
     pub fn channel_up(&mut self, channel: ChannelIndex, now: Duration) {
+        self.channel_down(channel);
         self.channels.insert(
             channel,
             Channel {
@@ -175,8 +190,6 @@ impl Sender {
         for extent in lost.unacknowledged {
             self.in_flight -= extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
-                file.outstanding -= extent.range.len();
-                file.retransmitted += extent.range.len();
                 file.again.insert(extent.range);
             }
         }
@@ -189,12 +202,15 @@ impl Sender {
                 State::Sending => None,
             })
             .collect();
-        let frames = frames.into_iter().chain(self.farewells.iter().cloned());
+        let frames = frames
+            .into_iter()
+            .chain(self.farewells.iter().map(|(_, f)| f.clone()));
         self.outputs.extend(frames.map(Output::Transmit));
     }
 
     /// Offers a file: in an upload as XFTSMU, in answer to a request as OFFER.
     pub fn offer(&mut self, offer: Offer, upload: bool) {
+        self.numbers.insert(offer.file);
         let file = File {
             id: offer.file,
             state: State::Offered,
@@ -205,9 +221,10 @@ impl Sender {
             again: RangeSet::new(),
             cursor: 0,
             digest: FragmentMap::new(offer.digest),
-            outstanding: 0,
+            may_resume: offer.resume && offer.tag != SourceTag::default(),
+            resumed: RangeSet::new(),
             acknowledged: 0,
-            resumed: 0,
+            repeated: 0,
             retransmitted: 0,
             store_wait_permille: 0,
             offer: if upload {
@@ -255,6 +272,10 @@ impl Sender {
 
     fn accepted(&mut self, accept: Accept) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&accept.file) else {
+            // The offer arrived after the word that the file is over, or that word was lost.
+            if let Some((_, frame)) = self.farewells.iter().find(|(id, _)| *id == accept.file) {
+                self.outputs.push_back(Output::Transmit(frame.clone()));
+            }
             return Ok(());
         };
         if file.state != State::Offered {
@@ -265,6 +286,18 @@ impl Sender {
             start: 0,
             end: file.length.unwrap_or(u64::MAX),
         };
+        let sizes = BLOCK_SIZE_MIN..=self.block_size_max;
+        if !accept.block_size.is_power_of_two() || !sizes.contains(&accept.block_size) {
+            return Err(violation(format!(
+                "ACCEPT names a block size of {} bytes",
+                accept.block_size
+            )));
+        }
+        if !accept.durable.is_empty() && !file.may_resume {
+            return Err(violation(
+                "ACCEPT lists durable ranges of a file that can't be resumed".into(),
+            ));
+        }
         let grid = u64::from(accept.block_size);
         for fragment in &accept.durable {
             let range = fragment.range;
@@ -276,14 +309,14 @@ impl Sender {
                 ));
             }
         }
-        file.resumed = file.digest.ranges().total();
-        file.acknowledged = file.resumed;
+        file.resumed = file.digest.ranges().clone();
+        file.acknowledged = file.resumed.total();
         file.block_size = u64::from(accept.block_size);
         if file.length.is_some() {
             file.unsent = file.digest.ranges().gaps(whole);
         }
         file.state = State::Sending;
-        let (resumed_bytes, dry_run) = (file.resumed, file.dry_run);
+        let (resumed_bytes, dry_run) = (file.acknowledged, file.dry_run);
         self.outputs.push_back(Output::Accepted {
             file: accept.file,
             path: accept.path,
@@ -328,7 +361,6 @@ impl Sender {
             };
             self.in_flight -= extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
-                file.outstanding -= extent.range.len();
                 file.acknowledged += extent.range.len();
             }
         }
@@ -339,15 +371,25 @@ impl Sender {
         let Some(file) = self.files.get_mut(&id) else {
             return Ok(());
         };
-        let read = file.digest.ranges();
-        if file.state == State::Offered || range.is_empty() || !read.contains(range) {
+        let sent = file.digest.ranges().contains(range) && !file.resumed.overlaps(range);
+        if file.state == State::Offered || range.is_empty() || !sent {
             return Err(violation(format!(
                 "REPEAT asks for {range}, which was not sent"
             )));
         }
-        file.acknowledged = file.acknowledged.saturating_sub(range.len());
-        file.retransmitted += range.len();
+        let grid = file.block_size;
+        // The last block may be short, of a source too that doesn't know yet that it has ended.
+        let read_end = file.digest.ranges().as_slice().last().map(|r| r.end);
+        let ends = range.end.is_multiple_of(grid) || Some(range.end) == read_end;
+        if !range.start.is_multiple_of(grid) || !ends {
+            return Err(violation(format!(
+                "REPEAT asks for {range}, which is not on the grid of {grid} bytes"
+            )));
+        }
+        // What waits to go again already goes once.
+        let before = file.again.total();
         file.again.insert(range);
+        file.repeated += file.again.total() - before;
         Ok(())
     }
 
@@ -421,7 +463,7 @@ impl Sender {
                         again: false,
                     });
                 }
-            } else if let Some(range) = ByteRange::at(file.cursor, size) {
+            } else if let Some(range) = file.at_cursor() {
                 file.cursor = range.end;
                 return Some(Extent {
                     file: id,
@@ -433,7 +475,8 @@ impl Sender {
         None
     }
 
-    /// Gives back an extent that could not be read or sent now.
+    /// Gives back an extent that could not be read or sent now. Of a source of unknown length
+    /// that is the one that was taken last.
     pub fn put_back(&mut self, extent: Extent) {
         let Some(file) = self.files.get_mut(&extent.file) else {
             return;
@@ -451,15 +494,18 @@ impl Sender {
     /// the range that goes out as one HOLE.
     #[must_use]
     pub fn widen_hole(&mut self, extent: Extent, end: u64) -> ByteRange {
-        let end = end
-            .max(extent.range.end)
-            .min(extent.range.start + HOLE_BYTES_MAX);
-        let wide = ByteRange {
-            start: extent.range.start,
-            end,
-        };
         let Some(file) = self.files.get_mut(&extent.file) else {
             return extent.range;
+        };
+        let end = end.min(extent.range.start.saturating_add(HOLE_BYTES_MAX));
+        // What is left has to start on the grid.
+        let end = match file.length {
+            Some(length) if end >= length => length,
+            _ => end - end % file.block_size.max(1),
+        };
+        let wide = ByteRange {
+            start: extent.range.start,
+            end: end.max(extent.range.end),
         };
         if extent.again || wide == extent.range {
             return extent.range;
@@ -475,10 +521,15 @@ impl Sender {
         wide
     }
 
-    /// Tells the digest state of an extent that was read for the first time.
+    /// Tells the digest state of an extent that was read for the first time. Where the length is
+    /// unknown it may be shorter than the extent that was taken: then the source goes no further.
     pub fn extent_read(&mut self, file: FileId, fragment: Fragment) {
         if let Some(file) = self.files.get_mut(&file) {
             let _ = file.digest.insert(fragment);
+            let end = fragment.range.end;
+            if file.length.is_none() && !end.is_multiple_of(file.block_size.max(1)) {
+                file.cursor = end;
+            }
         }
     }
 
@@ -490,22 +541,31 @@ impl Sender {
         }
     }
 
-    /// The source of unknown length ended at `length`.
+    /// The source of unknown length ended at `length`. Does nothing where the length is known.
     pub fn source_ended(&mut self, id: FileId, length: u64) {
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Some(file) = self.files.get_mut(&id)
+            && file.length.is_none()
+        {
             file.length = Some(length);
-            file.unsent = RangeSet::new();
             self.end_if_complete(id);
         }
     }
 
-    /// An extent was handed to a channel as one data frame. Call after `extent_read`.
+    /// An extent was handed to a channel as one data frame. Call after `extent_read`. If the
+    /// channel is gone, the extent goes again on another.
     pub fn assign(&mut self, channel: ChannelIndex, extent: Extent, now: Duration) {
         let len = extent.range.len();
-        if let Some(file) = self.files.get_mut(&extent.file) {
-            file.outstanding += len;
+        let file = self.files.get_mut(&extent.file);
+        let Some(state) = self.channels.get_mut(&channel) else {
+            if let Some(file) = file {
+                file.again.insert(extent.range);
+            }
+            self.end_if_complete(extent.file);
+            return;
+        };
+        if let Some(file) = file.filter(|_| extent.again) {
+            file.retransmitted += len;
         }
-        let state = self.channels.entry(channel).or_default();
         if state.unacknowledged.is_empty() {
             state.last_progress = now;
         }
@@ -540,15 +600,22 @@ impl Sender {
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         if self.remove(id) {
             if fault.side == Side::Local {
-                let frame = farewell(id, &fault);
-                if self.farewells.len() == FAREWELLS_KEPT {
-                    self.farewells.pop_front();
-                }
-                self.farewells.push_back(frame.clone());
-                self.outputs.push_back(Output::Transmit(frame));
+                self.refuse(id, &fault);
             }
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
+    }
+
+    /// Tells the receiver that a file failed which this machine was never given (a request that
+    /// can't be served), and again when a channel is lost.
+    pub fn refuse(&mut self, id: FileId, fault: &Fault) {
+        self.numbers.insert(id);
+        let frame = farewell(id, fault);
+        if self.farewells.len() == FAREWELLS_KEPT {
+            self.farewells.pop_front();
+        }
+        self.farewells.push_back((id, frame.clone()));
+        self.outputs.push_back(Output::Transmit(frame));
     }
 
     fn remove(&mut self, id: FileId) -> bool {
@@ -575,6 +642,12 @@ impl Sender {
         self.files.contains_key(&id)
     }
 
+    /// Whether the file is or was offered or refused here, so that a request for it is one that came again.
+    #[must_use]
+    pub fn was_offered(&self, id: FileId) -> bool {
+        self.numbers.contains(id)
+    }
+
     /// Whether no file is left.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -584,7 +657,9 @@ impl Sender {
     /// Bytes of a file that the receiver has read (or had already).
     #[must_use]
     pub fn progress(&self, id: FileId) -> u64 {
-        self.files.get(&id).map_or(0, |f| f.acknowledged)
+        self.files
+            .get(&id)
+            .map_or(0, |f| f.acknowledged.saturating_sub(f.repeated))
     }
 
     /// Bytes handed to channels and not acknowledged.
@@ -636,6 +711,16 @@ impl Sender {
 }
 
 impl File {
+    /// The next block of a source of unknown length, past what the receiver has already.
+    fn at_cursor(&self) -> Option<ByteRange> {
+        let held = self.resumed.as_slice();
+        let start = held
+            .iter()
+            .find(|r| r.start <= self.cursor && self.cursor < r.end)
+            .map_or(self.cursor, |r| r.end);
+        ByteRange::at(start, self.block_size)
+    }
+
     /// EOFR, if every byte was read at least once.
     fn end_frame(&self) -> Option<Frame> {
         let length = self.length?;

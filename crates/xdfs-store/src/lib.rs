@@ -143,6 +143,12 @@ pub trait Sink: Send + fmt::Debug {
     /// A fault that names the path.
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
 
+    /// Tells that `range` is zeros that nobody will write: storage that was reserved for it may be
+    /// given back. Sinks that take writes in order only get the zeros by `write_at` instead.
+    fn hole(&mut self, range: ByteRange) {
+        let _ = range;
+    }
+
     /// Starts to write `range` back to the disk without waiting, where the system can. A hint.
     fn begin_write_back(&mut self, range: ByteRange) {
         let _ = range;

@@ -16,7 +16,7 @@ use xdfs_xio::Endpoint;
 
 use crate::remote::{Address, RemotePlace};
 use crate::sinks::Nameless;
-use crate::transfer::{LocalPlace, Transfer, TransferOptions, session_gone};
+use crate::transfer::{LocalPlace, SessionEnd, Transfer, TransferOptions};
 
 /// How a client opens its session.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,7 @@ pub struct ClientOptions {
 pub struct Client {
     commands: Commands,
     next_file: AtomicU32,
+    end: SessionEnd,
     path_bytes_max: usize,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -66,18 +67,22 @@ impl Client {
         let path_bytes_max = options.limits.path_bytes_max;
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
+        let end = SessionEnd::default();
+        let teller = end.teller();
         let thread = thread::Builder::new()
             .name("xdfs-client".into())
             .spawn(move || {
-                // Its transfers tell the fault.
-                if let Err(fault) = pipeline.run() {
+                let result = pipeline.run();
+                if let Err(fault) = &result {
                     tracing::debug!(%fault, "the session ended");
                 }
+                teller.tell(result);
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
         Ok(Self {
             commands,
             next_file: AtomicU32::new(1),
+            end,
             path_bytes_max,
             thread: Some(thread),
         })
@@ -95,9 +100,10 @@ impl Client {
         target: &[u8],
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
-        let (source, name): (Box<dyn Source>, Vec<u8>) = match source {
+        let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
             LocalPlace::Path(path) => (
                 LocalStore::unrooted().open_source(&path_bytes(path))?,
+                path_bytes(path),
                 file_name(path),
             ),
             LocalPlace::Standard => (
@@ -105,10 +111,12 @@ impl Client {
                     Box::new(std::io::stdin()),
                     "standard input",
                 )),
+                b"-".to_vec(),
                 Vec::new(),
             ),
             LocalPlace::Memory => (
                 Box::new(xdfs_store::ZeroSource::new(options.length)),
+                b"mem:zero".to_vec(),
                 Vec::new(),
             ),
         };
@@ -116,6 +124,7 @@ impl Client {
             options,
             JobKind::Upload(UploadJob {
                 source,
+                source_path,
                 target: target.to_vec(),
                 name,
             }),
@@ -164,6 +173,12 @@ impl Client {
             );
         }
         let file = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
+        if remote.contains(&0) {
+            let cause = "the path has a zero byte";
+            return Err(
+                Fault::new(Code::InvalidArgument, "name a file on the server", cause).path(remote),
+            );
+        }
         let (events, receiver) = mpsc::channel();
         let job = Job {
             file,
@@ -180,8 +195,9 @@ impl Client {
         };
         self.commands
             .send(Command::Start(Box::new(job)))
-            .map_err(|_| session_gone())?;
-        Ok(Transfer::new(file, self.commands.clone(), receiver))
+            .map_err(|_| self.end.fault())?;
+        let (commands, end) = (self.commands.clone(), self.end.clone());
+        Ok(Transfer::new(file, commands, receiver, end))
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.

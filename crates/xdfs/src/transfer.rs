@@ -1,7 +1,7 @@
 //! One transfer: what is wanted, how it goes on, and what came of it.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use xdfs_engine::{Command, Commands, Outcome, TransferEvent};
@@ -95,6 +95,7 @@ pub struct Transfer {
     file: FileId,
     commands: Commands,
     events: mpsc::Receiver<TransferEvent>,
+    session_end: SessionEnd,
     ended: Option<Result<Outcome, Fault>>,
 }
 
@@ -103,11 +104,13 @@ impl Transfer {
         file: FileId,
         commands: Commands,
         events: mpsc::Receiver<TransferEvent>,
+        session_end: SessionEnd,
     ) -> Self {
         Self {
             file,
             commands,
             events,
+            session_end,
             ended: None,
         }
     }
@@ -126,7 +129,7 @@ impl Transfer {
             }
             Err(mpsc::RecvTimeoutError::Timeout) => None,
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                self.ended = Some(Err(session_gone()));
+                self.ended = Some(Err(self.session_end.fault()));
                 None
             }
         }
@@ -153,7 +156,7 @@ impl Transfer {
             match self.events.recv() {
                 Ok(TransferEvent::Progress(_)) => {}
                 Ok(TransferEvent::Ended(result)) => self.ended = Some(result),
-                Err(mpsc::RecvError) => self.ended = Some(Err(session_gone())),
+                Err(mpsc::RecvError) => self.ended = Some(Err(self.session_end.fault())),
             }
         }
         let outcome = self.ended.unwrap_or_else(|| Err(session_gone()))?;
@@ -170,7 +173,43 @@ impl Transfer {
     }
 }
 
-pub(crate) fn session_gone() -> Fault {
+/// Why a session ended, for who comes too late to hear it from the session itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionEnd(Arc<OnceLock<Fault>>);
+
+/// Tells the end of the session when it is dropped, at the latest.
+#[derive(Debug)]
+pub(crate) struct EndTeller(SessionEnd);
+
+impl SessionEnd {
+    /// The one that tells it.
+    pub(crate) fn teller(&self) -> EndTeller {
+        EndTeller(self.clone())
+    }
+
+    /// Why it ended. To be asked only when its thread has begun to end, for which it waits.
+    pub(crate) fn fault(&self) -> Fault {
+        self.0.wait().clone()
+    }
+}
+
+impl EndTeller {
+    /// Tells how it ended.
+    pub(crate) fn tell(self, result: Result<(), Fault>) {
+        if let Err(fault) = result {
+            let _ = self.0.0.set(fault);
+        }
+    }
+}
+
+impl Drop for EndTeller {
+    fn drop(&mut self) {
+        // In an orderly way, or by a panic.
+        let _ = self.0.0.set(session_gone());
+    }
+}
+
+fn session_gone() -> Fault {
     Fault::new(
         Code::ConnectionLost,
         "go on with the session",

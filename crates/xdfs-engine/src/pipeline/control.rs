@@ -153,6 +153,7 @@ impl<K: Kernel> Pipeline<K> {
         match job.kind {
             JobKind::Upload(UploadJob {
                 source,
+                source_path,
                 target,
                 name,
             }) => {
@@ -176,7 +177,9 @@ impl<K: Kernel> Pipeline<K> {
                         }
                         self.want_channels_for(length);
                     }
-                    Err(fault) => self.transfer_ended(job.file, Err(fault)),
+                    Err(fault) => {
+                        self.transfer_ended(job.file, Err(fault.path(source_path)));
+                    }
                 }
             }
             JobKind::Download(DownloadJob { source, .. }) => self.receiver.request(Request {
@@ -293,17 +296,23 @@ impl<K: Kernel> Pipeline<K> {
             }
             Frame::Xftsmu(_) if initiator => Err(unexpected(&frame)),
             Frame::Xftsmu(ref offer)
-                if self.draining.is_some() && !self.receiver.has_file(offer.file) =>
+                if self.draining.is_some() && !self.receiver.was_offered(offer.file) =>
             {
-                self.refuse(offer.file, shutting_down("offer a file"));
+                self.refuse(offer.file, &shutting_down("offer a file"));
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
-            Frame::Xftsmu(_)
-            | Frame::Offer(_)
-            | Frame::Hole { .. }
-            | Frame::Eofr { .. }
-            | Frame::Cancel { .. } => self.receiver.handle_frame(channel, frame),
+            Frame::Eofr { file, .. } => {
+                self.receiver.handle_frame(channel, frame)?;
+                if self.receiver.has_file(file) {
+                    let held = self.receiver.progress(file).0;
+                    self.incomplete.insert(file, (self.now, held));
+                }
+                Ok(())
+            }
+            Frame::Xftsmu(_) | Frame::Offer(_) | Frame::Hole { .. } | Frame::Cancel { .. } => {
+                self.receiver.handle_frame(channel, frame)
+            }
             Frame::Xftsm(request) if !initiator => {
                 self.serve_request(request);
                 Ok(())
@@ -351,17 +360,14 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Says no to a file before a machine knows it.
-    fn refuse(&mut self, file: FileId, fault: Fault) {
-        self.transmit(Frame::Exception {
-            scope: Scope::File(file),
-            fault,
-        });
+    fn refuse(&mut self, file: FileId, fault: &Fault) {
+        self.sender.refuse(file, fault);
     }
 
     /// Opens what a downloading peer asks for (acceptor).
     fn serve_request(&mut self, request: Request) {
         let file = request.file;
-        if self.sender.has_file(file) || self.sources.contains_key(&file) {
+        if self.sender.was_offered(file) {
             // The request came again after a lost channel; the offer comes again by itself.
             return;
         }
@@ -408,7 +414,7 @@ impl<K: Kernel> Pipeline<K> {
             if fault.path.is_empty() {
                 fault = fault.path(&request.path);
             }
-            self.refuse(file, fault);
+            self.refuse(file, &fault);
         }
     }
 
@@ -610,6 +616,7 @@ impl<K: Kernel> Pipeline<K> {
         while let Some(completion) = self.storage.completion() {
             match completion {
                 Completion::Buffer(buffer) => {
+                    self.at_storage -= 1;
                     self.receive_pool.give(buffer);
                     if let Some(slot) = self.starved.pop()
                         && let Some(Some(channel)) = self.channels.get_mut(slot)
@@ -708,15 +715,52 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         self.check_channels();
+        self.check_incomplete();
         let files: Vec<FileId> = self.transfers.keys().copied().collect();
         for file in files {
             self.tick_transfer(file);
         }
     }
 
-    /// Closes channels whose frame takes too long, and those that leave and owe nothing.
+    /// Fails files of which everything was sent, of which bytes are missing, and of which nothing
+    /// comes any more: a block must have got lost in a way that no check value shows, such as one
+    /// with another offset than it was sent with. What is held may then be wrong too.
+    fn check_incomplete(&mut self) {
+        let arriving = self.open_slots().any(|slot| {
+            let channel = self.channels[slot].as_ref();
+            channel.is_some_and(|c| c.incoming.is_some() || c.starved)
+        });
+        let limit = self.limits.idle_timeout;
+        let mut late = Vec::new();
+        for (&file, (since, before)) in &mut self.incomplete {
+            let (held, length, _) = self.receiver.progress(file);
+            if arriving || held != *before || length == Some(held) {
+                (*since, *before) = (self.now, held);
+            } else if *since + limit <= self.now {
+                late.push(file);
+            }
+        }
+        self.incomplete.retain(|&file, _| self.receiver.has_file(file));
+        for file in late {
+            if self.receiver.has_file(file) {
+                let fault = Fault::new(
+                    Code::IntegrityMismatch,
+                    "receive the file",
+                    "all of it was sent and a part never came",
+                )
+                .hint("nothing was published; the next attempt starts over")
+                .retry(Retry::Now);
+                self.storage.submit(file, StorageJob::Discard(file));
+                self.receiver.fail(file, fault);
+            }
+        }
+    }
+
+    /// Closes channels whose frame takes too long, or stands still while others go on, and those
+    /// that leave and owe nothing.
     fn check_channels(&mut self) {
         let limit = self.limits.idle_timeout;
+        let (stall, last_heard) = (self.limits.stall_timeout, self.last_heard);
         let mut gone = Vec::new();
         for (slot, channel) in self.channels.iter().enumerate() {
             let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
@@ -734,6 +778,17 @@ impl<K: Kernel> Pipeline<K> {
                     format!("it did not come within {} s", limit.as_secs_f32()),
                 );
                 gone.push((slot, Some(fault)));
+            } else if waits
+                && channel.frame_since.is_some()
+                && channel.heard_at + stall <= self.now
+                && channel.heard_at < last_heard
+            {
+                let fault = Fault::new(
+                    Code::DeadlineExceeded,
+                    "wait for the rest of a frame",
+                    "the channel stalled while others went on",
+                );
+                gone.push((slot, Some(fault)));
             }
             let quiet = !channel.has_pending() && channel.incoming.is_none();
             if channel.leaving && quiet && self.sender.outstanding(channel.index) == 0 {
@@ -741,6 +796,9 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         for (slot, fault) in gone {
+            if let (Some(fault), Some(Some(channel))) = (&fault, self.channels.get_mut(slot)) {
+                channel.take_leave(fault);
+            }
             self.channel_gone(slot, fault.as_ref());
         }
     }

@@ -43,6 +43,8 @@ pub(crate) const BLOCK_BYTES: u32 = 256 << 10;
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of buffers a session may use in each direction.
 const POOL_BYTES: usize = 16 << 20;
+/// Buffers that channels may keep in the middle of a block; beyond it they pass on what they have.
+const PIECES_HELD_MAX: usize = 32;
 /// Bytes a channel may read before the others get their turn.
 const TURN_BYTES: usize = 1 << 20;
 /// Round-trip time under which a path is short: its bandwidth-delay product is small.
@@ -100,9 +102,14 @@ pub struct Pipeline<K> {
     receiver: Receiver,
     sources: BTreeMap<FileId, OpenSource>,
     transfers: BTreeMap<FileId, Transfer>,
+    /// Files whose end is known and that aren't complete: since when nothing came, and how many
+    /// bytes were held then.
+    incomplete: BTreeMap<FileId, (Duration, u64)>,
     storage: Storage,
     send_pool: BufferPool,
     receive_pool: BufferPool,
+    /// Buffers of `receive_pool` that the storage side has.
+    at_storage: usize,
     bucket: Option<Bucket>,
     uniform: Option<send::UniformBlock>,
     channels_max: u32,
@@ -193,9 +200,11 @@ impl<K: Kernel> Pipeline<K> {
             receiver: Receiver::new(limits.clone()),
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
+            incomplete: BTreeMap::new(),
             storage,
             send_pool: BufferPool::new(0, 0),
             receive_pool: BufferPool::new(PIECE_BYTES, POOL_BYTES / PIECE_BYTES),
+            at_storage: 0,
             bucket: None,
             uniform: None,
             channels_max: 1,
@@ -226,6 +235,7 @@ impl<K: Kernel> Pipeline<K> {
     fn set_parameters(&mut self, channels: u32, block_size: u32, window: u32, strict: bool) {
         self.channels_max = channels;
         self.block_size = block_size;
+        self.sender.set_block_size_max(block_size);
         self.window = window;
         self.strict = strict;
         let size = block_size as usize;

@@ -7,7 +7,7 @@ use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Fra
 use xdfs_proto::receiver::Disposition;
 use xdfs_proto::{Code, DigestKind, Fault, handshake};
 
-use super::{Pipeline, TURN_BYTES};
+use super::{PIECES_HELD_MAX, Pipeline, TURN_BYTES};
 use crate::channel::Incoming;
 use crate::kernel::Kernel;
 use crate::storage::Job;
@@ -104,6 +104,11 @@ impl<K: Kernel> Pipeline<K> {
             // Acknowledgements and answers must not wait for the end of a long turn.
             self.drive();
         }
+        if turn > 0
+            && let Some(Some(channel)) = self.channels.get_mut(slot)
+        {
+            channel.heard_at = self.now;
+        }
         self.queue(slot);
     }
 
@@ -190,7 +195,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let disposition = self
             .receiver
-            .begin_block(&header)
+            .begin_block(index, &header)
             .map_err(Trouble::Session)?;
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
             return Ok(false);
@@ -223,7 +228,9 @@ impl<K: Kernel> Pipeline<K> {
             match self.receive_pool.take() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
                 None => {
-                    self.release_pieces();
+                    if self.at_storage == 0 {
+                        self.release_pieces();
+                    }
                     return Ok(Step::Starved);
                 }
             }
@@ -282,7 +289,7 @@ impl<K: Kernel> Pipeline<K> {
             .piece
             .as_ref()
             .is_some_and(|(b, filled)| *filled == b.len());
-        if incoming.remaining == 0 || full || (!complete && self.receive_pool.is_scarce()) {
+        if incoming.remaining == 0 || full || (!complete && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX) {
             self.pass_on(slot);
         }
         Ok(Step::Again(n))
@@ -312,6 +319,7 @@ impl<K: Kernel> Pipeline<K> {
                     buffer,
                     len,
                 };
+                self.at_storage += 1;
                 self.storage.submit(header.file, job);
             } else {
                 self.receive_pool.give(buffer);

@@ -283,12 +283,14 @@ impl<K: Kernel> Pipeline<K> {
             } else {
                 start - start % grid
             };
-            open.data_until = if start >= end { end } else { until };
             if aligned >= extent.range.end {
                 extent.range = self.sender.widen_hole(extent, aligned);
+                // What follows is looked at again: a hole may be longer than one frame takes.
+                open.data_until = extent.range.end;
                 self.sender.hole_read(file, extent.range);
                 return Ok(Ready::Hole(extent));
             }
+            open.data_until = if start >= end { end } else { until };
         }
         let Some(mut buffer) = self.send_pool.take() else {
             return Ok(Ready::Starved);

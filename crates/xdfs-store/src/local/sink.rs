@@ -22,6 +22,11 @@ use crate::{Capabilities, OpenedSink, Sink, SinkRequest};
 /// Files below this length aren't preallocated: a file system places so small a file well without.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
 
+/// Files from this length on are written past the page cache where the file system can: a large
+/// file would only push everything else out of the cache, and the copy into it costs as much as
+/// the disk.
+const DIRECT_BYTES_MIN: u64 = 64 << 20;
+
 /// Checks what [`open`] would, and makes nothing.
 pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault> {
     target.check(OPEN_TARGET, request.overwrite)?;
@@ -46,6 +51,8 @@ pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, 
         storage: fs::storage_of(&file),
         request: request.clone(),
         preallocated: 0,
+        direct: None,
+        holes: RangeSet::new(),
         unsynced: RangeSet::new(),
         lost: RangeSet::new(),
         is_closed: false,
@@ -85,8 +92,13 @@ struct LocalSink {
     durable: FragmentMap,
     /// The length of the file now.
     size: u64,
+    /// The same file, opened for writes past the page cache.
+    direct: Option<std::fs::File>,
     /// Bytes for which storage was reserved.
     preallocated: u64,
+    /// Ranges of zeros that were never written, whose storage is given back in the end: some file
+    /// systems do nothing about storage past the present end of a file.
+    holes: RangeSet,
     storage: Storage,
     /// Written since the last synchronisation.
     unsynced: RangeSet,
@@ -125,6 +137,9 @@ impl LocalSink {
                 fs::preallocate(&self.file, length)
                     .map_err(|error| self.fault("reserve space", &error))?;
                 self.preallocated = length;
+                if length >= DIRECT_BYTES_MIN {
+                    self.open_direct(length);
+                }
             }
             // Reserving pages costs as much as writing them.
             Storage::Memory => {
@@ -142,12 +157,43 @@ impl LocalSink {
         Ok(())
     }
 
+    /// Prepares for writes past the page cache, if there are such here.
+    fn open_direct(&mut self, length: u64) {
+        self.direct = fs::open_direct(&self.file);
+        // Writes that make a file longer would wait for each other.
+        if self.direct.is_some() && self.size < length && self.file.set_len(length).is_ok() {
+            self.size = length;
+        }
+    }
+
+    /// Writes past the page cache if offset, lengths and addresses allow it. `false` if not.
+    fn write_direct(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
+        let aligned = |n: usize| n.is_multiple_of(fs::DIRECT_ALIGNMENT);
+        let fits = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)
+            && bufs.iter().all(|buf| aligned(buf.len()) && aligned(buf.as_ptr().addr()));
+        let Some(direct) = self.direct.as_ref().filter(|_| fits) else {
+            return Ok(false);
+        };
+        match fs::write_all_at(direct, bufs, offset) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // A disk with larger sectors, or a file system that promised too much.
+                self.direct = None;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Gives the file its length, mode and time.
     fn finish_file(&mut self, length: u64) -> io::Result<()> {
         // Also gives back what was reserved past the end.
         if self.size != length || self.preallocated > length {
             self.file.set_len(length)?;
             self.size = length;
+        }
+        for hole in self.holes.as_slice() {
+            fs::punch_hole(&self.file, hole.start, hole.len())?;
         }
         // No bits that would let a peer make programs which run as somebody else.
         let mode = self
@@ -231,14 +277,24 @@ impl Sink for LocalSink {
         };
         // Before the write, since a write that fails may have changed a part.
         self.unsynced.insert(range);
-        fs::write_all_at(&self.file, bufs, offset).map_err(|error| self.fault("write", &error))?;
+        let done = self.write_direct(offset, bufs);
+        if !done.map_err(|error| self.fault("write", &error))? {
+            fs::write_all_at(&self.file, bufs, offset)
+                .map_err(|error| self.fault("write", &error))?;
+        }
         self.lost.remove(range);
         self.size = self.size.max(range.end);
         Ok(())
     }
 
+    fn hole(&mut self, range: ByteRange) {
+        if range.start < self.preallocated {
+            self.holes.insert(range);
+        }
+    }
+
     fn begin_write_back(&mut self, range: ByteRange) {
-        if self.storage != Storage::Memory {
+        if self.storage != Storage::Memory && self.direct.is_none() {
             fs::begin_write_back(&self.file, range.start, range.len());
         }
     }
@@ -356,6 +412,8 @@ mod tests {
             storage: Storage::Other,
             request: request.clone(),
             preallocated: 0,
+            direct: None,
+            holes: RangeSet::new(),
             unsynced: RangeSet::new(),
             lost: RangeSet::new(),
             is_closed: false,

@@ -60,3 +60,11 @@ pub(super) fn begin_write_back(file: &std::fs::File, offset: u64, length: u64) {
         );
     }
 }
+
+/// Opens the same file once more for writing past the page cache.
+pub(super) fn open_direct(file: &std::fs::File) -> std::io::Result<std::fs::File> {
+    // The link leads to the very file that is open, whatever happened to its name.
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(link, flags, Mode::empty())?.into())
+}

@@ -28,14 +28,14 @@ mod walk;
 #[cfg(not(unix))]
 pub use portable::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_for_reading, path_from_bytes, preallocate, read_at, set_mode, space_left,
-    storage_of, write_all_at,
+    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode,
+    space_left, storage_of, write_all_at,
 };
 #[cfg(unix)]
 pub use unix::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_for_reading, path_from_bytes, preallocate, read_at, set_mode, space_left,
-    storage_of, write_all_at,
+    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode,
+    space_left, storage_of, write_all_at,
 };
 
 /// What stands under a name.
@@ -93,6 +93,10 @@ pub struct Meta {
     /// The user who owns it; `None` where there are none.
     pub owner: Option<u32>,
 }
+
+/// What offsets, lengths and addresses of writes past the page cache must be multiples of, in
+/// bytes: enough for every common disk.
+pub const DIRECT_ALIGNMENT: usize = 4096;
 
 /// How a file system stores what is written, as far as it decides how to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -281,6 +281,22 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Does nothing: storage isn't reserved on this system, so that there is none to give back.
+///
+/// # Errors
+/// None.
+pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let _ = (file, offset, length);
+    Ok(())
+}
+
+/// None: this system has no writes past its cache here.
+#[must_use]
+pub fn open_direct(file: &File) -> Option<File> {
+    let _ = file;
+    None
+}
+
 /// Does nothing: a hint that this system doesn't take.
 pub fn begin_write_back(file: &File, offset: u64, length: u64) {
     let _ = (file, offset, length);

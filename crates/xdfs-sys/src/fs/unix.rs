@@ -349,6 +349,42 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a range read as zeros and gives its storage back. Does nothing where the file system
+/// can't; only for ranges that read as zeros already.
+///
+/// # Errors
+/// What the system says.
+pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if length > 0 {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fallocate(file, flags, offset, length) {
+                Err(Errno::INTR) => {}
+                Err(error) if is_unsupported(error) => return Ok(()),
+                result => return Ok(result?),
+            }
+        }
+    }
+    let _ = (file, offset, length);
+    Ok(())
+}
+
+/// Opens the same file once more for writes past the page cache, whose offsets, lengths and
+/// addresses must be multiples of [`DIRECT_ALIGNMENT`](super::DIRECT_ALIGNMENT). `None` where the
+/// file system or the system has no such writes.
+#[must_use]
+pub fn open_direct(file: &File) -> Option<File> {
+    #[cfg(target_os = "linux")]
+    return super::linux::open_direct(file).ok();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
+    }
+}
+
 /// Starts to write a range back to the disk without waiting. A hint.
 pub fn begin_write_back(file: &File, offset: u64, length: u64) {
     #[cfg(target_os = "linux")]

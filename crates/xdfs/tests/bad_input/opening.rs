@@ -5,7 +5,7 @@ use xdfs_proto::frame::{Frame, Scope};
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{FileId, SessionId, SessionSecret};
 
-use crate::peer::{Peer, eofr, digest, join, session_request};
+use crate::peer::{Peer, digest, eofr, join, session_request};
 use crate::stage::{Stage, assert_fault};
 
 fn feature(id: u16, name: &str) -> Feature {
@@ -115,7 +115,12 @@ fn frame_too_large_before_and_in_a_session() {
         };
         let mut peer = Peer::greeted(stage.server.addr);
         peer.raw(&header(0x01));
-        assert_fault(&peer.channel_exception(), Code::FrameTooLarge, Side::Remote, "");
+        assert_fault(
+            &peer.channel_exception(),
+            Code::FrameTooLarge,
+            Side::Remote,
+            "",
+        );
         for kind in [0x16, 0x12, 0x20] {
             let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
             peer.raw(&header(kind));
@@ -123,7 +128,12 @@ fn frame_too_large_before_and_in_a_session() {
             if kind == 0x20 {
                 peer.raw(&[0; 16]);
             }
-            assert_fault(&peer.session_exception(), Code::FrameTooLarge, Side::Remote, "");
+            assert_fault(
+                &peer.session_exception(),
+                Code::FrameTooLarge,
+                Side::Remote,
+                "",
+            );
         }
     }
     stage.still_serves();
@@ -133,10 +143,10 @@ fn frame_too_large_before_and_in_a_session() {
 fn frames_that_make_no_sense() {
     let stage = Stage::new(7);
     for header in [
-        [0x99, 0, 0, 0, 0, 0, 0, 0], // no such kind
+        [0x99, 0, 0, 0, 0, 0, 0, 0],    // no such kind
         [0x16, 0xff, 0, 0, 0, 0, 0, 0], // flags that aren't defined
-        [0x16, 0, 0, 1, 0, 0, 0, 0], // reserved bits
-        [0x20, 0, 0, 0, 0, 0, 0, 3], // a block shorter than its header
+        [0x16, 0, 0, 1, 0, 0, 0, 0],    // reserved bits
+        [0x20, 0, 0, 0, 0, 0, 0, 3],    // a block shorter than its header
     ] {
         let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
         peer.raw(&header);
@@ -217,7 +227,10 @@ fn joining_what_is_not_ours() {
         joining(id, accept.secret, 0), // the first channel's
         joining(id, accept.secret, 1), // used
     ];
-    let faults: Vec<_> = refusals.into_iter().map(|mut p| p.channel_exception()).collect();
+    let faults: Vec<_> = refusals
+        .into_iter()
+        .map(|mut p| p.channel_exception())
+        .collect();
     for fault in &faults {
         assert_fault(fault, Code::SessionUnknown, Side::Remote, "");
     }

@@ -22,7 +22,7 @@ pub(crate) const BLOCK: u32 = 4096;
 #[derive(Debug)]
 pub(crate) enum Heard {
     Frame(Frame),
-    Block(BlockHeader),
+    Block,
     End,
 }
 
@@ -160,11 +160,22 @@ impl Peer {
         }
     }
 
+    /// Reads whatever comes until the other side closes.
+    pub(crate) fn hold(&mut self) {
+        let mut bytes = [0; 4096];
+        while matches!(self.stream.read(&mut bytes), Ok(n) if n > 0) {}
+    }
+
     /// What comes next; the payload of a block is dropped.
     pub(crate) fn next(&mut self) -> Heard {
         let header = match self.exact::<FRAME_HEADER_BYTES>() {
             Ok(bytes) => FrameHeader::decode(bytes, &self.limits).unwrap(),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
                 panic!("nothing came")
             }
             Err(_) => return Heard::End,
@@ -176,7 +187,7 @@ impl Peer {
             let block = BlockHeader::decode(header, rest).unwrap();
             let mut payload = vec![0; block.length as usize];
             self.stream.read_exact(&mut payload).unwrap();
-            return Heard::Block(block);
+            return Heard::Block;
         }
         let mut body = vec![0; header.length as usize];
         self.stream.read_exact(&mut body).unwrap();
@@ -189,7 +200,7 @@ impl Peer {
         loop {
             match self.next() {
                 Heard::Frame(Frame::Noop | Frame::Ack { .. } | Frame::Durable { .. }) => {}
-                Heard::Block(_) => {}
+                Heard::Block => {}
                 Heard::Frame(frame) => return frame,
                 Heard::End => panic!("the other side closed without a word"),
             }

@@ -46,7 +46,12 @@ impl Stage {
     #[track_caller]
     pub(crate) fn still_serves(&self) {
         let source = self.folders.make_here("good", 300_000);
-        let result = upload(&self.client(), &source, "/good", &TransferOptions::default());
+        let result = upload(
+            &self.client(),
+            &source,
+            "/good",
+            &TransferOptions::default(),
+        );
         assert_eq!(result.unwrap().bytes, 300_000);
         assert_equal(&source, &self.folders.there("good"));
         std::fs::remove_file(self.folders.there("good")).unwrap();
@@ -57,14 +62,6 @@ impl Stage {
     pub(crate) fn nothing_published(&self, name: &str) {
         assert!(!self.folders.there(name).exists(), "{name} is published");
         self.still_serves();
-    }
-
-    /// Fails unless the folder of the server holds nothing at all.
-    #[track_caller]
-    pub(crate) fn nothing_left(&self) {
-        self.still_serves();
-        let left: Vec<_> = std::fs::read_dir(self.folders.root()).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
     }
 }
 
@@ -80,7 +77,10 @@ pub(crate) fn assert_fault(fault: &Fault, code: Code, side: Side, path: impl AsR
         fault.path.escape_ascii(),
         path.escape_ascii()
     );
-    assert!(!fault.operation.is_empty() && !fault.cause.is_empty(), "{fault:?}");
+    assert!(
+        !fault.operation.is_empty() && !fault.cause.is_empty(),
+        "{fault:?}"
+    );
 }
 
 /// A target that stood there before.

@@ -1,0 +1,67 @@
+//! Which file numbers a session has used, in bounded memory.
+//!
+//! Control frames of different channels overtake each other: the offer of file 8 may arrive before
+//! that of file 7, and a frame that was sent again may arrive when its file is long over. A
+//! machine therefore has to tell a number that is new from one that was used. Numbers are kept one
+//! by one for the last [`WINDOW`]; what lies further back counts as used.
+
+use std::collections::BTreeSet;
+
+use crate::id::FileId;
+
+/// How far behind the highest number a new one may be.
+pub(crate) const WINDOW: u32 = 1024;
+
+/// The numbers that were used.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileNumbers {
+    highest: u32,
+    /// Those within the window.
+    used: BTreeSet<u32>,
+}
+
+impl FileNumbers {
+    /// Notes that a number is used.
+    pub(crate) fn insert(&mut self, id: FileId) {
+        self.highest = self.highest.max(id.0);
+        self.used.insert(id.0);
+        let oldest = self.highest.saturating_sub(WINDOW);
+        while self.used.first().is_some_and(|n| *n <= oldest) {
+            self.used.pop_first();
+        }
+    }
+
+    /// Whether a number was used, or is too far behind to be new.
+    pub(crate) fn contains(&self, id: FileId) -> bool {
+        id.0 <= self.highest.saturating_sub(WINDOW) && id.0 > 0 || self.used.contains(&id.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_come_in_any_order_within_the_window() {
+        let mut numbers = FileNumbers::default();
+        assert!(!numbers.contains(FileId(0)) && !numbers.contains(FileId(1)));
+        numbers.insert(FileId(3));
+        assert!(numbers.contains(FileId(3)) && !numbers.contains(FileId(2)));
+        numbers.insert(FileId(2));
+        assert!(numbers.contains(FileId(2)) && !numbers.contains(FileId(1)));
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_window() {
+        let mut numbers = FileNumbers::default();
+        for n in (2..100_000).step_by(2) {
+            numbers.insert(FileId(n));
+        }
+        assert!(numbers.used.len() <= WINDOW as usize / 2);
+        assert!(numbers.contains(FileId(1)) && !numbers.contains(FileId(99_997)));
+        numbers.insert(FileId(u32::MAX));
+        assert_eq!(numbers.used.len(), 1);
+        assert!(numbers.contains(FileId(u32::MAX - WINDOW)));
+        assert!(!numbers.contains(FileId(u32::MAX - WINDOW + 1)));
+    }
+}

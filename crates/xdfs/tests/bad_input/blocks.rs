@@ -1,0 +1,435 @@
+//! Blocks, holes and ends that don't fit their file, from a hostile initiator and from a hostile
+//! acceptor.
+
+use std::net::TcpListener;
+use std::thread;
+
+use xdfs::{Code, Fault, LocalPlace, Side, TransferOptions};
+use xdfs_proto::digest::{Fragment, FragmentState};
+use xdfs_proto::frame::{Accept, Frame, Offer, Scope};
+use xdfs_proto::{ByteRange, FileId};
+
+use crate::peer::{Peer, accept, block_header, digest, eofr, hole, offer, session_ok};
+use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
+use crate::support::{Folders, client, finish, hidden_names};
+
+/// Offers a file of 10,000 bytes over an old target, misbehaves, and returns the fault that ends
+/// the session.
+#[track_caller]
+fn session_fault(seed: u64, misbehave: impl FnOnce(&mut Peer)) -> Fault {
+    let stage = Stage::new(seed);
+    make_old(&stage.folders.there("file"));
+    let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+    peer.send(&Frame::Xftsmu(Offer {
+        overwrite: true,
+        ..offer("/file", Some(10_000))
+    }));
+    assert!(matches!(peer.frame(), Frame::Accept(_)));
+    misbehave(&mut peer);
+    let fault = peer.session_exception();
+    assert_eq!(fault.side, Side::Remote);
+    assert_eq!(std::fs::read(stage.folders.there("file")).unwrap(), OLD);
+    stage.still_serves();
+    fault
+}
+
+#[test]
+fn a_block_past_the_end() {
+    for offset in [8192, 12288, 1 << 40] {
+        let fault = session_fault(200, |peer| peer.block(offset, &[1; 4096]));
+        assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+        assert!(fault.cause.contains("past the end"), "{fault}");
+    }
+}
+
+#[test]
+fn a_block_whose_end_overflows() {
+    let fault = session_fault(201, |peer| {
+        peer.raw(&block_header(u64::MAX - 100, &[1; 4096]).encode());
+        peer.raw(&[1; 4096]);
+    });
+    assert_eq!(fault.code, Code::MalformedFrame, "{fault}");
+}
+
+#[test]
+fn a_hole_that_overflows_or_lies_past_the_end() {
+    for (start, end) in [(0, u64::MAX), (8192, 12_288), (0, 1 << 31), (0, 0)] {
+        let fault = session_fault(202, |peer| peer.send(&hole(start, end)));
+        assert!(
+            matches!(fault.code, Code::ProtocolViolation | Code::MalformedFrame),
+            "{fault}"
+        );
+    }
+    // An end before its start can't be written by the codec.
+    let fault = session_fault(203, |peer| {
+        let mut bytes = Vec::new();
+        hole(0, 4096).encode(&mut bytes);
+        let n = bytes.len();
+        bytes[n - 16..n - 8].copy_from_slice(&u64::MAX.to_be_bytes());
+        peer.raw(&bytes);
+    });
+    assert!(
+        matches!(fault.code, Code::ProtocolViolation | Code::MalformedFrame),
+        "{fault}"
+    );
+}
+
+#[test]
+fn blocks_that_overlap() {
+    // Off the grid, and a short one in the middle.
+    for (offset, len) in [(2048, 4096), (1, 1), (0, 100)] {
+        let fault = session_fault(204, |peer| {
+            peer.block(0, &[1; 4096]);
+            peer.block(offset, &vec![2; len]);
+        });
+        assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+    }
+    // A hole over a block and the next one.
+    let fault = session_fault(205, |peer| {
+        peer.block(0, &[1; 4096]);
+        peer.send(&hole(0, 8192));
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+    assert!(fault.cause.contains("overlaps"), "{fault}");
+}
+
+#[test]
+fn a_block_larger_than_the_sessions() {
+    let fault = session_fault(206, |peer| peer.block(0, &[1; 8192]));
+    assert_eq!(fault.code, Code::FrameTooLarge, "{fault}");
+}
+
+#[test]
+fn a_block_of_a_file_that_was_never_offered() {
+    let fault = session_fault(207, |peer| {
+        let mut header = block_header(0, &[1; 4096]);
+        header.file = FileId(77);
+        peer.raw(&header.encode());
+        peer.raw(&[1; 4096]);
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn ends_that_contradict() {
+    let zeros = digest(&[0; 10_000]);
+    for length in [9_999, 10_001, 0, u64::MAX] {
+        let fault = session_fault(208, |peer| peer.send(&eofr(length, zeros)));
+        assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+    }
+    let fault = session_fault(209, |peer| {
+        peer.send(&eofr(10_000, zeros));
+        peer.send(&eofr(10_000, digest(b"another")));
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn an_offer_that_comes_again_as_another() {
+    let fault = session_fault(210, |peer| {
+        peer.send(&Frame::Xftsmu(offer("/file", Some(10_001))));
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn more_files_at_once_than_allowed() {
+    let stage = Stage::with(211, |server| server.limits.open_files_max = 3);
+    let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+    for n in 1..=4 {
+        peer.send(&Frame::Xftsmu(Offer {
+            file: FileId(n),
+            ..offer(&format!("/{n}"), Some(10))
+        }));
+        if n <= 3 {
+            assert!(matches!(peer.frame(), Frame::Accept(_)));
+        }
+    }
+    let (_, fault) = peer.exception();
+    assert_fault(&fault, Code::LimitExceeded, Side::Remote, "/4");
+    stage.still_serves();
+}
+
+/// Content of three blocks, the last one short.
+fn content() -> Vec<u8> {
+    xdfs_testkit::tree::random_bytes(5, 10_000)
+}
+
+fn send_block(peer: &mut Peer, content: &[u8], n: usize) {
+    let start = n * 4096;
+    peer.block(
+        start as u64,
+        &content[start..content.len().min(start + 4096)],
+    );
+}
+
+#[test]
+fn blocks_that_come_twice_are_dropped() {
+    let stage = Stage::new(212);
+    let content = content();
+    let mut peer = Peer::offering(stage.server.addr, "/file", Some(10_000));
+    for n in [2, 0, 0, 2, 1, 1] {
+        send_block(&mut peer, &content, n);
+    }
+    // Others in the place of what is held change nothing.
+    peer.block(0, &[9; 4096]);
+    peer.send(&eofr(10_000, digest(&content)));
+    match peer.frame() {
+        Frame::Published { length, .. } => assert_eq!(length, 10_000),
+        other => panic!("{other:?}"),
+    }
+    // Late ones change nothing either.
+    peer.block(0, &[9; 4096]);
+    peer.send(&Frame::Noop);
+    assert!(std::fs::read(stage.folders.there("file")).unwrap() == content);
+    stage.still_serves();
+}
+
+#[test]
+fn a_wrong_check_value_is_asked_for_again() {
+    let stage = Stage::new(213);
+    let content = content();
+    let mut peer = Peer::offering(stage.server.addr, "/file", Some(10_000));
+    let mut header = block_header(4096, &content[4096..8192]);
+    header.check ^= 0x100;
+    peer.raw(&header.encode());
+    peer.raw(&content[4096..8192]);
+    send_block(&mut peer, &content, 0);
+    send_block(&mut peer, &content, 2);
+    peer.send(&eofr(10_000, digest(&content)));
+    match peer.frame() {
+        Frame::Repeat { range, .. } => assert_eq!(
+            range,
+            ByteRange {
+                start: 4096,
+                end: 8192
+            }
+        ),
+        other => panic!("{other:?}"),
+    }
+    assert!(!stage.folders.there("file").exists());
+    send_block(&mut peer, &content, 1);
+    assert!(matches!(peer.frame(), Frame::Published { .. }));
+    assert!(std::fs::read(stage.folders.there("file")).unwrap() == content);
+    stage.still_serves();
+}
+
+#[test]
+fn check_values_that_are_always_wrong_fail_the_file() {
+    let stage = Stage::new(214);
+    make_old(&stage.folders.there("old"));
+    let mut peer = Peer::offering(stage.server.addr, "/file", Some(10_000));
+    let fault = loop {
+        let mut header = block_header(0, &[1; 4096]);
+        header.check ^= 1;
+        peer.raw(&header.encode());
+        peer.raw(&[1; 4096]);
+        match peer.frame() {
+            Frame::Repeat { .. } => {}
+            Frame::Exception { scope, fault } => {
+                assert_eq!(scope, Scope::File(FileId(1)));
+                break fault;
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+    stage.nothing_published("file");
+}
+
+#[test]
+fn a_wrong_digest_publishes_nothing() {
+    let stage = Stage::new(215);
+    let content = content();
+    let mut peer = Peer::offering(stage.server.addr, "/file", Some(10_000));
+    for n in 0..3 {
+        send_block(&mut peer, &content, n);
+    }
+    peer.send(&eofr(10_000, digest(b"of something else")));
+    let (scope, fault) = peer.exception();
+    assert_eq!(scope, Scope::File(FileId(1)));
+    assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+    assert!(!stage.folders.there("file").exists());
+    // What can't be right is not kept for a resume.
+    assert!(xdfs_testkit::wait::until(crate::support::PATIENCE, || {
+        hidden_names(&stage.folders.root()).is_empty()
+    }));
+    // The session goes on with the next file.
+    peer.send(&Frame::Xftsmu(Offer {
+        file: FileId(2),
+        ..offer("/empty", Some(0))
+    }));
+    assert!(matches!(peer.frame(), Frame::Accept(_)));
+    stage.nothing_published("file");
+}
+
+#[test]
+fn an_offset_of_the_user_past_the_end() {
+    let stage = Stage::new(216);
+    let here = stage.folders.make_here("file", 1000);
+    stage.folders.make_there("there", 1000);
+    let options = TransferOptions {
+        offset: 1001,
+        ..TransferOptions::default()
+    };
+    let client = stage.client();
+    let fault = crate::support::upload(&client, &here, "/file", &options).unwrap_err();
+    assert_fault(
+        &fault,
+        Code::OffsetPastEnd,
+        Side::Local,
+        here.as_os_str().as_encoded_bytes(),
+    );
+    let target = stage.folders.here("got");
+    make_old(&target);
+    let fault = crate::support::download(&client, "/there", &target, &options).unwrap_err();
+    assert_fault(&fault, Code::OffsetPastEnd, Side::Remote, "/there");
+    assert_old(&target);
+    stage.nothing_published("file");
+}
+
+/// What a hostile server does after a client has registered its session; `file` is the first
+/// frame of the transfer.
+fn hostile_server(
+    seed: u64,
+    download: bool,
+    misbehave: impl FnOnce(&mut Peer, Frame) + Send,
+) -> Fault {
+    let folders = Folders::new(seed);
+    let source = folders.make_here("source", 10_000);
+    let target = folders.here("target");
+    make_old(&target);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut peer = accept(&listener);
+            peer.read_hello();
+            peer.welcome();
+            assert!(matches!(peer.frame(), Frame::Session(_)));
+            peer.send(&session_ok(1, 4096));
+            let frame = peer.frame();
+            misbehave(&mut peer, frame);
+            peer.hold();
+        });
+        let client = client(addr, |options| {
+            options.channels = Some(1);
+            options.block_size = Some(4096);
+        });
+        let options = TransferOptions {
+            overwrite: true,
+            ..TransferOptions::default()
+        };
+        let transfer = if download {
+            client.download(b"/x", &LocalPlace::Path(target.clone()), &options)
+        } else {
+            client.upload(&LocalPlace::Path(source), b"/x", &options)
+        };
+        let fault = finish(transfer.unwrap()).unwrap_err();
+        drop(client);
+        assert_eq!(std::fs::read(&target).unwrap(), OLD);
+        fault
+    })
+}
+
+fn accept_of(frame: &Frame) -> Accept {
+    match frame {
+        Frame::Xftsmu(offer) => Accept {
+            file: offer.file,
+            path: offer.path.clone(),
+            block_size: 4096,
+            durable: Vec::new(),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_claims_what_it_cannot_have() {
+    for (start, end) in [(0, 20_480), (12_288, 16_384), (1, 4096)] {
+        let fault = hostile_server(217, false, move |peer, frame| {
+            peer.send(&Frame::Accept(Accept {
+                durable: vec![Fragment {
+                    range: ByteRange { start, end },
+                    state: FragmentState::Crc64Nvme(1),
+                }],
+                ..accept_of(&frame)
+            }));
+        });
+        assert!(
+            matches!(fault.code, Code::ProtocolViolation | Code::MalformedFrame),
+            "{fault}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_publishes_before_the_end() {
+    let fault = hostile_server(218, false, |peer, frame| {
+        peer.send(&Frame::Published {
+            file: accept_of(&frame).file,
+            length: 10_000,
+            digest: digest(b""),
+            store_wait_permille: 0,
+        });
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn a_server_that_acknowledges_what_was_not_sent() {
+    let fault = hostile_server(219, false, |peer, _| {
+        peer.send(&Frame::Ack {
+            data_frames: 1 << 40,
+        });
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn a_server_that_publishes_something_else() {
+    let fault = hostile_server(220, false, |peer, frame| {
+        let accept = accept_of(&frame);
+        peer.send(&Frame::Accept(accept.clone()));
+        assert!(matches!(peer.frame(), Frame::Eofr { .. }));
+        peer.send(&Frame::Published {
+            file: accept.file,
+            length: 10_000,
+            digest: digest(b"something else"),
+            store_wait_permille: 0,
+        });
+    });
+    assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+}
+
+#[test]
+fn a_server_that_sends_what_was_not_asked_for() {
+    let fault = hostile_server(221, true, |peer, _| {
+        peer.send(&Frame::Xftsmu(offer("/etc/passwd", Some(4))));
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+    let fault = hostile_server(222, true, |peer, _| {
+        peer.send(&Frame::Offer(Offer {
+            file: FileId(9),
+            ..offer("", Some(4))
+        }));
+    });
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn a_server_that_sends_other_bytes_than_its_digest() {
+    let fault = hostile_server(223, true, |peer, frame| {
+        let Frame::Xftsm(request) = frame else {
+            panic!("{frame:?}")
+        };
+        peer.send(&Frame::Offer(Offer {
+            file: request.file,
+            ..offer("", Some(4096))
+        }));
+        assert!(matches!(peer.frame(), Frame::Accept(_)));
+        peer.block(0, &[1; 4096]);
+        peer.send(&eofr(4096, digest(&[2; 4096])));
+    });
+    assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+}

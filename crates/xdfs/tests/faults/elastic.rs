@@ -1,0 +1,105 @@
+//! Channels that come and go by order, all of them or none, and very many.
+
+use std::time::Duration;
+
+use xdfs::{Code, Limits, LocalPlace, TransferOptions};
+
+use crate::scene::{Scene, WAYS, wait_for_bytes};
+use crate::support::{Folders, Serving, client, download, finish, upload};
+
+const SIZE: u64 = 24 << 20;
+
+#[test]
+fn a_strict_start_with_missing_channels() {
+    for way in WAYS {
+        let limits = Limits {
+            opening_timeout: Duration::from_millis(600),
+            ..Limits::default()
+        };
+        let mut scene = Scene::with(400, way, SIZE, |s| s.limits = limits.clone());
+        scene.limits = limits;
+        // Everything after the second connection is a black hole.
+        for _ in 0..2 {
+            scene.proxy.push_plan(xdfs_testkit::proxy::Plan::default());
+        }
+        scene
+            .proxy
+            .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
+        let fault = scene.run(&scene.client(4)).unwrap_err();
+        assert_eq!(fault.code, Code::DeadlineExceeded, "{fault}");
+        assert!(fault.cause.contains("of 4 channels"), "{fault}");
+        scene.unpublished();
+    }
+}
+
+/// The same with an elastic start goes on with those that it has.
+#[test]
+fn an_elastic_start_with_missing_channels() {
+    for way in WAYS {
+        let scene = Scene::new(401, way, SIZE);
+        for _ in 0..2 {
+            scene.proxy.push_plan(xdfs_testkit::proxy::Plan::default());
+        }
+        scene
+            .proxy
+            .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
+        let client = scene.client_with(|options| options.channels = Some(4));
+        let result = scene.run(&client).unwrap();
+        assert!(result.channels <= 2, "{result:?}");
+        scene.arrived();
+    }
+}
+
+#[test]
+fn channels_leave_and_break_by_order() {
+    for way in WAYS {
+        let scene = Scene::new(402, way, SIZE).rate(24 << 20);
+        let client = scene.client(4);
+        let mut transfer = scene.start(&client);
+        wait_for_bytes(&mut transfer, SIZE / 5);
+        client.leave_channel();
+        wait_for_bytes(&mut transfer, 2 * SIZE / 5);
+        client.break_channel();
+        wait_for_bytes(&mut transfer, 3 * SIZE / 5);
+        client.leave_channel();
+        let result = finish(transfer).unwrap();
+        assert_eq!((result.bytes, result.channels), (SIZE, 4));
+        scene.arrived();
+    }
+}
+
+/// 2000 channels on one session: memory to memory, and a file, both ways.
+#[test]
+fn two_thousand_channels() {
+    const CHANNELS: u32 = 2000;
+    const BYTES: u64 = 256 << 20;
+    let folders = Folders::new(403);
+    let limits = Limits {
+        // All of them open at once on a busy machine.
+        opening_timeout: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    let server = Serving::start(&folders.root(), |s| s.limits = limits.clone());
+    let client = client(server.addr, |options| {
+        options.channels = Some(CHANNELS);
+        options.strict = true;
+        options.limits = limits.clone();
+    });
+    let memory = TransferOptions {
+        length: Some(BYTES),
+        ..TransferOptions::default()
+    };
+    let up = client.upload(&LocalPlace::Memory, b"mem:null", &memory);
+    let up = finish(up.unwrap()).unwrap();
+    assert_eq!((up.bytes, up.channels), (BYTES, CHANNELS));
+    let down = client.download(b"mem:zero", &LocalPlace::Memory, &memory);
+    let down = finish(down.unwrap()).unwrap();
+    assert_eq!((down.bytes, down.digest), (BYTES, up.digest));
+    let source = folders.make_here("source", 64 << 20);
+    let options = TransferOptions::default();
+    upload(&client, &source, "/file", &options).unwrap();
+    crate::support::assert_equal(&source, &folders.there("file"));
+    let back = folders.here("back");
+    download(&client, "/file", &back, &options).unwrap();
+    crate::support::assert_equal(&source, &back);
+}

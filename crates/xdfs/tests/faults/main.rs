@@ -1,0 +1,15 @@
+//! A real client and a real server with a faulty network between them: what is lost is sent again,
+//! what is durable isn't, and what can't go on says so and goes on later.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod channels;
+mod corruption;
+mod elastic;
+mod resume;
+mod scene;
+mod session;
+mod silence;
+mod stream;
+mod transports;

@@ -1,0 +1,170 @@
+//! Transfers that end early and go on later.
+
+use std::time::Duration;
+
+use xdfs::{Code, TransferResult};
+
+use crate::scene::{DIGESTS, Scene, WAYS, Way, wait_for_bytes};
+use crate::support::{Serving, finish};
+
+const SIZE: u64 = 24 << 20;
+const RATE: u64 = 24 << 20;
+
+/// Cancels a transfer in the middle.
+fn interrupted(scene: &Scene) {
+    let client = scene.client(2);
+    let mut transfer = scene.start(&client);
+    wait_for_bytes(&mut transfer, SIZE / 2);
+    transfer.cancel();
+    let fault = finish(transfer).unwrap_err();
+    assert_eq!(fault.code, Code::Cancelled, "{fault}");
+    scene.unpublished();
+}
+
+#[track_caller]
+fn resumed(result: &TransferResult) {
+    assert!(result.resumed_bytes >= SIZE / 8, "{result:?}");
+    assert!(result.resumed_bytes < SIZE, "{result:?}");
+    assert_eq!(result.bytes, SIZE);
+}
+
+#[test]
+fn after_a_cancel() {
+    for way in WAYS {
+        for digest in DIGESTS {
+            let scene = Scene::new(300, way, SIZE).digest(digest).rate(RATE);
+            interrupted(&scene);
+            resumed(&scene.again(2));
+            scene.arrived();
+        }
+    }
+}
+
+#[test]
+fn with_another_number_of_channels() {
+    for way in WAYS {
+        for digest in DIGESTS {
+            let scene = Scene::new(301, way, SIZE).digest(digest).rate(RATE);
+            interrupted(&scene);
+            resumed(&scene.again(7));
+            scene.arrived();
+        }
+    }
+}
+
+/// What is durable isn't sent again: the bytes on the wire tell.
+#[test]
+fn sends_only_what_is_missing() {
+    for way in WAYS {
+        let scene = Scene::new(302, way, SIZE).rate(RATE);
+        interrupted(&scene);
+        let before = scene.proxy.forwarded();
+        let result = scene.again(2);
+        let after = scene.proxy.forwarded();
+        let (up, down) = (after.0 - before.0, after.1 - before.1);
+        let sent = if way == Way::Up { up } else { down };
+        let missing = SIZE - result.resumed_bytes;
+        assert!(sent < missing + (1 << 20), "{sent} bytes for {missing}");
+        scene.arrived();
+    }
+}
+
+#[test]
+fn a_changed_source_starts_over() {
+    for way in WAYS {
+        for digest in DIGESTS {
+            let scene = Scene::new(303, way, SIZE).digest(digest).rate(RATE);
+            interrupted(&scene);
+            // Another version of the same length.
+            let mut content = std::fs::read(&scene.source).unwrap();
+            content[5] ^= 1;
+            std::fs::write(&scene.source, content).unwrap();
+            assert_eq!(scene.again(2).resumed_bytes, 0);
+            scene.arrived();
+        }
+    }
+}
+
+#[test]
+fn another_digest_or_no_resume_starts_over() {
+    for way in WAYS {
+        let mut scene = Scene::new(304, way, SIZE).rate(RATE);
+        interrupted(&scene);
+        scene.options.resume = false;
+        assert_eq!(scene.again(2).resumed_bytes, 0);
+        scene.arrived();
+        std::fs::remove_file(&scene.target).unwrap();
+        scene.options.resume = true;
+        interrupted(&scene);
+        let scene = scene.digest(DIGESTS[1]);
+        assert_eq!(scene.again(2).resumed_bytes, 0);
+        scene.arrived();
+    }
+}
+
+/// Another part of the same source is another source.
+#[test]
+fn another_part_starts_over() {
+    for way in WAYS {
+        let mut scene = Scene::new(305, way, SIZE).rate(RATE);
+        interrupted(&scene);
+        scene.options.offset = 1;
+        let result = scene.again(2);
+        assert_eq!((result.resumed_bytes, result.bytes), (0, SIZE - 1));
+        let whole = std::fs::read(&scene.source).unwrap();
+        assert!(std::fs::read(&scene.target).unwrap() == whole[1..]);
+    }
+}
+
+#[test]
+fn after_the_server_was_stopped() {
+    for way in WAYS {
+        for digest in DIGESTS {
+            let mut scene = Scene::with(306, way, SIZE, |s| s.grace = Duration::ZERO)
+                .digest(digest)
+                .rate(RATE);
+            let client = scene.client(2);
+            let mut transfer = scene.start(&client);
+            wait_for_bytes(&mut transfer, SIZE / 2);
+            scene.server.stop();
+            let fault = finish(transfer).unwrap_err();
+            assert!(
+                matches!(fault.code, Code::ShuttingDown | Code::ConnectionLost),
+                "{fault}"
+            );
+            assert_ne!(fault.retry, xdfs::Retry::Never, "{fault}");
+            scene.unpublished();
+            drop(client);
+            scene.server = Serving::start(&scene.folders.root(), |_| {});
+            scene.proxy.set_target(scene.server.addr);
+            resumed(&scene.again(2));
+            scene.arrived();
+        }
+    }
+}
+
+/// A server that is asked to end lets what runs go on for its time of grace.
+#[test]
+fn a_draining_server_lets_it_end() {
+    for way in WAYS {
+        let mut scene = Scene::new(307, way, SIZE).rate(RATE);
+        let client = scene.client(2);
+        let mut transfer = scene.start(&client);
+        wait_for_bytes(&mut transfer, SIZE / 4);
+        scene.server.handle.shutdown();
+        let late = scene.start(&client);
+        assert_eq!(finish(transfer).unwrap().bytes, SIZE);
+        let fault = finish(late).unwrap_err();
+        // Which of the two it meets first is a matter of time.
+        assert!(
+            matches!(
+                fault.code,
+                Code::ShuttingDown | Code::ConnectionLost | Code::Busy | Code::AlreadyExists
+            ),
+            "{fault}"
+        );
+        drop(client);
+        scene.server.stop();
+        scene.arrived();
+    }
+}
