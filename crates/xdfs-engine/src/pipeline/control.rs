@@ -19,6 +19,9 @@ use crate::storage::{Completion, Job as StorageJob};
 
 /// How often a transfer tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of frames other than blocks that may wait on one channel: far more than a peer that reads
+/// ever leaves.
+const CONTROL_BACKLOG_MAX: usize = 4 << 20;
 /// Time that the last frames get to leave when a session ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Bytes of a file for which one channel is enough, since opening more takes longer.
@@ -665,7 +668,16 @@ impl<K: Kernel> Pipeline<K> {
     fn transmit_on(&mut self, slot: usize, frame: &Frame) {
         if let Some(Some(channel)) = self.channels.get_mut(slot) {
             channel.push(frame);
+            let backlog = channel.control_pending();
             self.queue(slot);
+            if backlog > CONTROL_BACKLOG_MAX {
+                let fault = Fault::new(
+                    Code::LimitExceeded,
+                    "answer the peer",
+                    format!("it left {backlog} bytes of answers unread"),
+                );
+                self.end(Err(fault));
+            }
         }
     }
 

@@ -84,6 +84,11 @@ impl Peer {
         let _ = self.stream.write_all(bytes);
     }
 
+    /// Sends bytes, and says whether the other side still takes them.
+    pub(crate) fn try_raw(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
     /// Sends bytes one by one, until all are sent or the other side closes.
     pub(crate) fn drip(&mut self, bytes: &[u8], pause: Duration) {
         for byte in bytes {

@@ -6,10 +6,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use xdfs::{Code, Side, TransferOptions};
+use xdfs::{Code, LocalPlace, Side, TransferOptions};
 
 use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
-use crate::support::{Serving, assert_equal, client, download, upload};
+use crate::support::{
+    PATIENCE, Serving, assert_equal, client, download, finish, hidden_names, upload,
+};
 
 fn force() -> TransferOptions {
     TransferOptions {
@@ -44,6 +46,41 @@ fn the_target_exists() {
     assert_equal(&source, &stage.folders.there("file"));
     download(&client, "/there", &here, &force()).unwrap();
     assert_equal(&stage.folders.there("there"), &here);
+    stage.still_serves();
+}
+
+/// A target that comes into being while the transfer goes on is not replaced either.
+#[test]
+fn the_target_appears_meanwhile() {
+    let stage = Stage::new(508);
+    stage.folders.make_here("file", 4 << 20);
+    stage.folders.make_there("file", 4 << 20);
+    let options = TransferOptions {
+        rate_bytes_per_s_max: Some(4 << 20),
+        ..TransferOptions::default()
+    };
+    let client = stage.client();
+    let (here, there) = (stage.folders.here("new"), stage.folders.there("new"));
+    let source = LocalPlace::Path(stage.folders.here("file"));
+    let up = client.upload(&source, b"/new", &options).unwrap();
+    let down = client
+        .download(b"/file", &LocalPlace::Path(here.clone()), &options)
+        .unwrap();
+    // Both have been accepted when both hidden files are there.
+    assert!(xdfs_testkit::wait::until(PATIENCE, || {
+        [&here, &there]
+            .iter()
+            .all(|path| !hidden_names(path.parent().unwrap()).is_empty())
+    }));
+    make_old(&here);
+    make_old(&there);
+    let fault = finish(up).unwrap_err();
+    assert_fault(&fault, Code::AlreadyExists, Side::Remote, "/new");
+    let fault = finish(down).unwrap_err();
+    assert_fault(&fault, Code::AlreadyExists, Side::Local, bytes(&here));
+    for path in [&here, &there] {
+        assert_eq!(std::fs::read(path).unwrap(), OLD);
+    }
     stage.still_serves();
 }
 

@@ -179,6 +179,38 @@ fn nothing_read_of_a_download() {
     stage.still_serves();
 }
 
+/// Requests without end, whose answers nobody reads, don't fill the memory of the server.
+#[test]
+fn answers_that_are_never_read() {
+    let stage = Stage::new(115);
+    let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+    let mut sent = 0;
+    let ended = (1..=1_000_000).any(|n| {
+        let mut bytes = Vec::new();
+        Frame::Xftsm(xdfs_proto::frame::Request {
+            file: FileId(n),
+            path: b"/absent".to_vec(),
+            offset: 0,
+            length: None,
+            digest: xdfs::DigestKind::None,
+        })
+        .encode(&mut bytes);
+        sent += bytes.len();
+        !peer.try_raw(&bytes)
+    });
+    assert!(ended, "the server took {sent} bytes of requests");
+    stage.still_serves();
+}
+
+/// Many that connect and say nothing keep nobody else out.
+#[test]
+fn a_crowd_that_says_nothing() {
+    let stage = Stage::new(116);
+    let crowd: Vec<Peer> = (0..300).map(|_| Peer::connect(stage.server.addr)).collect();
+    stage.still_serves();
+    drop(crowd);
+}
+
 /// How far a server goes before it falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
