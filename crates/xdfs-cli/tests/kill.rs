@@ -5,6 +5,8 @@
 //! The moments follow from a seed. Half of the rounds replace a target that exists: after a kill
 //! it must be as it was.
 
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;

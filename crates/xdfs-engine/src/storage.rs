@@ -202,6 +202,8 @@ impl Worker {
 
     /// Writes the zeros of a hole where the sink can't leave them out.
     fn fill(&mut self, file: FileId, range: ByteRange) {
+        // A damaged block may have been meant for the same place, and must not come after.
+        self.flush();
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
         };
@@ -209,7 +211,6 @@ impl Worker {
             open.sink.hole(range);
             return;
         }
-        self.flush();
         let zeros = vec![0; 256 << 10];
         let mut at = range.start;
         while at < range.end {

@@ -17,3 +17,8 @@ pub use remote::{Address, DEFAULT_PORT, RemotePlace};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult};
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};
+
+/// The README's code, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -22,7 +22,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// A listener in this process, by name.
+    /// A listener in this process, by name. Made by programs only: no text is read as one.
     Memory(String),
 }
 
@@ -56,8 +56,8 @@ impl FromStr for Address {
             }
             return Ok(Self::Unix(path.into()));
         }
-        if let Some(name) = text.strip_prefix("memory:") {
-            return Ok(Self::Memory(name.into()));
+        if text == "unix" {
+            return Err(bad("'unix' lacks the path of the Unix socket".into()));
         }
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
             let (host, rest) = rest
@@ -82,6 +82,12 @@ impl FromStr for Address {
         };
         if host.is_empty() {
             return Err(bad(format!("'{text}' names no host")));
+        }
+        // What can't be in a name, and would make an address that reads as another one.
+        let odd = |c: char| c.is_whitespace() || c.is_control() || "/@%?#\\".contains(c);
+        if host.contains(odd) {
+            let host = host.escape_default();
+            return Err(bad(format!("'{host}' is not a name or an address")));
         }
         let port = match port {
             Some(port) => port
@@ -122,11 +128,12 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn percent_encode(bytes: &[u8]) -> String {
+/// Writes bytes so that a URL can hold them; those of `reserved` too have to be encoded.
+fn percent_encode(bytes: &[u8], reserved: &[u8]) -> String {
     use fmt::Write as _;
     let mut out = String::with_capacity(bytes.len());
     for &b in bytes {
-        if b.is_ascii_graphic() && b != b'%' {
+        if b.is_ascii_graphic() && b != b'%' && !reserved.contains(&b) {
             out.push(char::from(b));
         } else {
             // Writing to a string can't fail.
@@ -185,7 +192,7 @@ impl FromStr for RemotePlace {
             if host.is_empty() {
                 return Err(bad("it names no host"));
             }
-            if host.starts_with("unix:") || host.starts_with("memory:") {
+            if host.starts_with("unix:") {
                 return Err(bad("the host is not a name or an IP address"));
             }
             host.parse().map_err(|f: Fault| bad(&f.cause))?
@@ -209,13 +216,10 @@ impl fmt::Display for RemotePlace {
         let user = self
             .user
             .as_ref()
-            .map_or_else(String::new, |u| format!("{u}@"));
+            .map_or_else(String::new, |u| format!("{}@", percent_encode(u.as_bytes(), b"/@")));
         match &self.address {
             Address::Unix(path) => {
-                let path = path
-                    .to_string_lossy()
-                    .replace('%', "%25")
-                    .replace('/', "%2F");
+                let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");
                 write!(f, "xdfs+unix://{user}{path}")?;
             }
             address => write!(f, "xdfs://{user}{address}")?,
@@ -223,7 +227,7 @@ impl fmt::Display for RemotePlace {
         if !self.path.is_empty() && !self.path.starts_with(b"/") {
             f.write_str("/")?;
         }
-        f.write_str(&percent_encode(&self.path))
+        f.write_str(&percent_encode(&self.path, b""))
     }
 }
 

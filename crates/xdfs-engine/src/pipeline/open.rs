@@ -293,13 +293,20 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         if dialer.secret.is_none() || (self.live == 0 && dialer.opening == 0) {
-            let fault = fault.unwrap_or_else(|| {
+            let began = dialer.secret.is_some();
+            let mut fault = fault.unwrap_or_else(|| {
                 Fault::new(
                     Code::ConnectionRefused,
                     "open the session",
                     "no channel can be opened",
                 )
             });
+            if began {
+                // For its user the session is lost, whatever the last new channel met.
+                fault.code = Code::ConnectionLost;
+                fault.retry = Retry::AfterMs(500);
+                fault.hint = "run the same command again to go on where it stopped".into();
+            }
             self.end(Err(fault));
         }
     }

@@ -1,1 +1,640 @@
+//! What a receiver takes, refuses and answers, rule by rule. The numbers are those of the
+//! specification.
 
+use xdfs_proto::digest::{DigestKind, DigestValue, Fragment};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::receiver::{Disposition, Output, Receiver};
+use xdfs_proto::sender::HOLE_BYTES_MAX;
+use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
+
+use crate::store::hash;
+
+const BLOCK: u64 = 1024;
+const KIND: DigestKind = DigestKind::Crc64Nvme;
+const A: ChannelIndex = ChannelIndex(0);
+const B: ChannelIndex = ChannelIndex(1);
+
+fn offer(file: u32, length: Option<u64>) -> Offer {
+    Offer {
+        file: FileId(file),
+        path: b"target".to_vec(),
+        name: Vec::new(),
+        length,
+        tag: SourceTag([1; 16]),
+        mode: None,
+        mtime_ns: None,
+        digest: KIND,
+        overwrite: false,
+        resume: true,
+        dry_run: false,
+    }
+}
+
+fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange { start, end }
+}
+
+fn header(file: u32, offset: u64, length: u64) -> BlockHeader {
+    BlockHeader {
+        file: FileId(file),
+        check: 0,
+        offset,
+        length: length as u32,
+    }
+}
+
+fn outputs(receiver: &mut Receiver) -> Vec<Output> {
+    std::iter::from_fn(|| receiver.poll_output()).collect()
+}
+
+fn frames(receiver: &mut Receiver) -> Vec<Frame> {
+    outputs(receiver)
+        .into_iter()
+        .filter_map(|o| match o {
+            Output::Transmit(frame) | Output::TransmitOn(_, frame) => Some(frame),
+            _ => None,
+        })
+        .collect()
+}
+
+fn fresh() -> Receiver {
+    let mut receiver = Receiver::new(Limits::default());
+    receiver.channel_up(A);
+    receiver.channel_up(B);
+    receiver
+}
+
+/// A machine that has accepted file 1, and has nothing to say.
+fn accepted(length: Option<u64>) -> Receiver {
+    let mut receiver = fresh();
+    receiver
+        .handle_frame(A, Frame::Xftsmu(offer(1, length)))
+        .expect("an offer");
+    receiver
+        .opened(FileId(1), Vec::new(), BLOCK as u32, Vec::new())
+        .expect("an empty journal");
+    outputs(&mut receiver);
+    receiver
+}
+
+/// A whole block of zeros arrives.
+fn take(receiver: &mut Receiver, on: ChannelIndex, offset: u64, length: u64) -> bool {
+    let header = header(1, offset, length);
+    let disposition = receiver.begin_block(on, &header).expect("a sound block");
+    let fragment = hash(KIND, offset, &vec![0; length as usize]).1;
+    let fragment = (disposition == Disposition::Take(KIND)).then_some(fragment);
+    receiver.end_block(on, &header, fragment, false)
+}
+
+fn take_wrong(receiver: &mut Receiver, on: ChannelIndex, offset: u64, length: u64) {
+    let header = header(1, offset, length);
+    let disposition = receiver.begin_block(on, &header).expect("a sound block");
+    assert_eq!(disposition, Disposition::Take(KIND));
+    assert!(!receiver.end_block(on, &header, None, true));
+}
+
+fn zeros(length: u64) -> DigestValue {
+    let bytes = vec![0; length as usize];
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &bytes);
+    DigestValue::Crc64Nvme(crc)
+}
+
+fn eofr(length: u64, digest: DigestValue) -> Frame {
+    Frame::Eofr {
+        file: FileId(1),
+        length,
+        digest,
+        store_wait_permille: 0,
+    }
+}
+
+fn hole(start: u64, end: u64) -> Frame {
+    Frame::Hole {
+        file: FileId(1),
+        range: range(start, end),
+    }
+}
+
+#[track_caller]
+fn violates<T: std::fmt::Debug>(result: Result<T, Fault>) {
+    let fault = result.expect_err("a violation");
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn x1_a_number_is_not_offered_twice() {
+    let mut receiver = accepted(Some(BLOCK));
+    let mut other = offer(1, Some(BLOCK));
+    other.path = b"elsewhere".to_vec();
+    violates(receiver.handle_frame(A, Frame::Xftsmu(other.clone())));
+    receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
+    violates(receiver.handle_frame(A, Frame::Xftsmu(other)));
+    violates(receiver.handle_frame(A, Frame::Xftsmu(offer(0, Some(1)))));
+}
+
+#[test]
+fn s12_offers_may_overtake_each_other() {
+    let mut receiver = fresh();
+    for number in [3, 1, 2] {
+        let offer = offer(number, Some(1));
+        receiver
+            .handle_frame(A, Frame::Xftsmu(offer.clone()))
+            .expect("channels have no order");
+        assert_eq!(outputs(&mut receiver), [Output::Open(offer)]);
+    }
+}
+
+#[test]
+fn s18_the_same_offer_gets_the_same_answer() {
+    let mut receiver = accepted(Some(BLOCK));
+    let again = Frame::Xftsmu(offer(1, Some(BLOCK)));
+    receiver.handle_frame(B, again.clone()).expect("the same");
+    assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
+    receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
+    let said = frames(&mut receiver);
+    assert!(matches!(said[..], [Frame::Exception { .. }]));
+    receiver.handle_frame(B, again).expect("the same");
+    assert_eq!(frames(&mut receiver), said);
+}
+
+#[test]
+fn s18_an_offer_that_comes_after_publication_changes_nothing() {
+    let mut receiver = accepted(Some(0));
+    let end = eofr(0, zeros(0));
+    receiver.handle_frame(A, end.clone()).expect("the end");
+    receiver.published(FileId(1), 0);
+    outputs(&mut receiver);
+    receiver
+        .handle_frame(B, Frame::Xftsmu(offer(1, Some(0))))
+        .expect("it was slow");
+    assert_eq!(outputs(&mut receiver), []);
+    receiver.handle_frame(B, end).expect("it came again");
+    assert!(matches!(
+        frames(&mut receiver)[..],
+        [Frame::Published { .. }]
+    ));
+}
+
+#[test]
+fn s18_a_dry_run_is_answered_again() {
+    let mut receiver = fresh();
+    let mut dry = offer(1, Some(5));
+    dry.dry_run = true;
+    for _ in 0..2 {
+        receiver
+            .handle_frame(A, Frame::Xftsmu(dry.clone()))
+            .expect("an offer");
+        receiver
+            .opened(FileId(1), Vec::new(), 1024, Vec::new())
+            .expect("an empty journal");
+        assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
+        assert!(receiver.is_idle());
+    }
+}
+
+#[test]
+fn s18_a_lost_channel_repeats_what_may_be_lost() {
+    let mut receiver = accepted(Some(2 * BLOCK));
+    receiver.channel_down(A);
+    assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
+    // A data frame shows that ACCEPT has arrived.
+    take_wrong(&mut receiver, B, 0, BLOCK);
+    let repeat = Frame::Repeat {
+        file: FileId(1),
+        range: range(0, BLOCK),
+    };
+    assert_eq!(frames(&mut receiver), [repeat.clone()]);
+    receiver.channel_up(ChannelIndex(2));
+    receiver.channel_down(ChannelIndex(2));
+    assert_eq!(frames(&mut receiver), [repeat]);
+    take(&mut receiver, B, 0, BLOCK);
+    take(&mut receiver, B, BLOCK, BLOCK);
+    receiver
+        .handle_frame(B, eofr(2 * BLOCK, zeros(2 * BLOCK)))
+        .expect("the end");
+    receiver.published(FileId(1), 0);
+    let word = frames(&mut receiver);
+    assert!(matches!(word[..], [Frame::Published { .. }]));
+    receiver.channel_down(B);
+    assert_eq!(frames(&mut receiver), word);
+}
+
+#[test]
+fn x3_an_offer_names_the_digest_that_was_asked_for() {
+    let mut receiver = fresh();
+    receiver.request(Request {
+        file: FileId(1),
+        path: b"source".to_vec(),
+        offset: 0,
+        length: None,
+        digest: DigestKind::Blake3,
+    });
+    violates(receiver.handle_frame(A, Frame::Offer(offer(1, Some(1)))));
+    violates(receiver.handle_frame(A, Frame::Offer(offer(2, Some(1)))));
+}
+
+#[test]
+fn x4_nothing_comes_before_accept() {
+    let mut receiver = fresh();
+    violates(receiver.begin_block(A, &header(1, 0, 1)));
+    violates(receiver.handle_frame(A, eofr(0, zeros(0))));
+    receiver
+        .handle_frame(A, Frame::Xftsmu(offer(1, Some(BLOCK))))
+        .expect("an offer");
+    violates(receiver.begin_block(A, &header(1, 0, BLOCK)));
+    violates(receiver.handle_frame(A, hole(0, BLOCK)));
+    violates(receiver.handle_frame(A, eofr(BLOCK, zeros(BLOCK))));
+}
+
+#[test]
+fn x7_one_file_too_many_is_refused_and_the_session_goes_on() {
+    let limits = Limits {
+        open_files_max: 2,
+        ..Limits::default()
+    };
+    let mut receiver = Receiver::new(limits);
+    receiver.channel_up(A);
+    for number in 1..=3 {
+        receiver
+            .handle_frame(A, Frame::Xftsmu(offer(number, Some(1))))
+            .expect("an offer");
+    }
+    let answers = frames(&mut receiver);
+    let [Frame::Exception { scope, fault }] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(*scope, Scope::File(FileId(3)));
+    assert_eq!(fault.code, Code::LimitExceeded);
+    assert!(receiver.has_file(FileId(2)) && !receiver.has_file(FileId(3)));
+}
+
+#[test]
+fn x8_blocks_keep_to_the_grid() {
+    for (offset, length) in [(1, 1), (0, 1000), (512, BLOCK), (0, 2 * BLOCK)] {
+        let mut receiver = accepted(Some(4 * BLOCK));
+        violates(receiver.begin_block(A, &header(1, offset, length)));
+    }
+    for (start, end) in [(0, 1000), (512, BLOCK)] {
+        let mut receiver = accepted(Some(4 * BLOCK));
+        violates(receiver.handle_frame(A, hole(start, end)));
+    }
+}
+
+#[test]
+fn x8_only_the_last_block_of_unknown_length_is_short() {
+    let mut receiver = accepted(None);
+    assert!(take(&mut receiver, A, BLOCK, 100));
+    violates(receiver.begin_block(A, &header(1, 2 * BLOCK, BLOCK)));
+    violates(receiver.begin_block(A, &header(1, 0, 7)));
+    violates(receiver.handle_frame(A, eofr(5 * BLOCK, zeros(5 * BLOCK))));
+    let mut receiver = accepted(None);
+    assert!(take(&mut receiver, A, 3 * BLOCK, BLOCK));
+    violates(receiver.begin_block(A, &header(1, 0, 7)));
+}
+
+#[test]
+fn x10_what_is_held_is_discarded_and_counts() {
+    let mut receiver = accepted(Some(3 * BLOCK));
+    assert!(take(&mut receiver, A, 0, BLOCK));
+    assert!(!take(&mut receiver, A, 0, BLOCK));
+    receiver.handle_frame(A, hole(0, BLOCK)).expect("held");
+    receiver.fail(
+        FileId(1),
+        Fault::new(Code::Cancelled, "receive", "the user said so"),
+    );
+    assert!(!take(&mut receiver, A, BLOCK, BLOCK));
+    frames(&mut receiver);
+    receiver.flush_acks();
+    assert_eq!(frames(&mut receiver), [Frame::Ack { data_frames: 4 }]);
+}
+
+#[test]
+fn x10_of_a_hole_the_rest_is_taken() {
+    let mut receiver = accepted(Some(4 * BLOCK));
+    assert!(take(&mut receiver, A, BLOCK, BLOCK));
+    receiver.handle_frame(B, hole(0, 4 * BLOCK)).expect("late");
+    let hole = |start, end| Output::Hole {
+        file: FileId(1),
+        range: range(start, end),
+    };
+    assert_eq!(
+        outputs(&mut receiver),
+        [hole(0, BLOCK), hole(2 * BLOCK, 4 * BLOCK)]
+    );
+}
+
+#[test]
+fn x11_nothing_lies_past_the_end() {
+    let mut receiver = accepted(Some(BLOCK + 1));
+    violates(receiver.begin_block(A, &header(1, BLOCK, 2)));
+    violates(receiver.begin_block(A, &header(1, 2 * BLOCK, BLOCK)));
+    violates(receiver.handle_frame(A, hole(0, 2 * BLOCK)));
+    violates(receiver.begin_block(A, &header(1, u64::MAX, BLOCK)));
+}
+
+#[test]
+fn x11_nothing_overlaps_in_part() {
+    // Two halves of a cell can only come where the length isn't known.
+    let mut receiver = accepted(None);
+    assert!(take(&mut receiver, A, 0, 500));
+    violates(receiver.begin_block(A, &header(1, 0, BLOCK)));
+    violates(receiver.begin_block(A, &header(1, 0, 700)));
+}
+
+#[test]
+fn x11_an_unknown_file_has_no_blocks() {
+    let mut receiver = accepted(Some(BLOCK));
+    violates(receiver.begin_block(A, &header(2, 0, BLOCK)));
+    violates(receiver.begin_block(A, &header(0, 0, BLOCK)));
+    violates(receiver.begin_block(A, &header(u32::MAX, 0, BLOCK)));
+}
+
+#[test]
+fn x12_separate_ranges_are_bounded() {
+    let limits = Limits {
+        fragments_max: 2,
+        ..Limits::default()
+    };
+    let mut receiver = Receiver::new(limits);
+    receiver.channel_up(A);
+    receiver
+        .handle_frame(A, Frame::Xftsmu(offer(1, Some(99 * BLOCK))))
+        .expect("an offer");
+    receiver
+        .opened(FileId(1), Vec::new(), BLOCK as u32, Vec::new())
+        .expect("an empty journal");
+    assert!(take(&mut receiver, A, 0, BLOCK));
+    assert!(take(&mut receiver, A, 2 * BLOCK, BLOCK));
+    let fault = receiver
+        .begin_block(A, &header(1, 4 * BLOCK, BLOCK))
+        .expect_err("too many");
+    assert_eq!(fault.code, Code::LimitExceeded);
+}
+
+/// Payload is written before its check value is known, so that a second copy could damage the
+/// first where it stands already.
+#[test]
+fn x13_a_range_is_taken_by_one_channel_at_a_time() {
+    let mut receiver = accepted(Some(BLOCK));
+    let block = header(1, 0, BLOCK);
+    let begin = |r: &mut Receiver, on| r.begin_block(on, &block).expect("a block");
+    assert_eq!(begin(&mut receiver, A), Disposition::Take(KIND));
+    assert_eq!(begin(&mut receiver, B), Disposition::Discard);
+    assert!(!receiver.end_block(B, &block, None, true));
+    assert_eq!(outputs(&mut receiver), []);
+    // The first copy is lost with its channel, and the second was acknowledged: ask again.
+    receiver.channel_down(A);
+    let repeat = Frame::Repeat {
+        file: FileId(1),
+        range: range(0, BLOCK),
+    };
+    assert_eq!(frames(&mut receiver), [repeat]);
+    assert!(take(&mut receiver, B, 0, BLOCK));
+}
+
+#[test]
+fn x13_a_hole_that_meets_an_arriving_block_is_asked_for_again() {
+    let mut receiver = accepted(Some(3 * BLOCK));
+    let block = header(1, BLOCK, BLOCK);
+    receiver.begin_block(A, &block).expect("a block");
+    receiver.handle_frame(B, hole(0, 3 * BLOCK)).expect("zeros");
+    assert_eq!(outputs(&mut receiver), []);
+    let fragment = hash(KIND, BLOCK, &[0; BLOCK as usize]).1;
+    assert!(receiver.end_block(A, &block, Some(fragment), false));
+    let repeat = |start, end| Frame::Repeat {
+        file: FileId(1),
+        range: range(start, end),
+    };
+    assert_eq!(
+        frames(&mut receiver),
+        [repeat(0, BLOCK), repeat(2 * BLOCK, 3 * BLOCK)]
+    );
+}
+
+#[test]
+fn x15_a_hole_is_neither_empty_nor_too_long() {
+    let mut receiver = accepted(Some(4 * HOLE_BYTES_MAX));
+    violates(receiver.handle_frame(A, hole(BLOCK, BLOCK)));
+    violates(receiver.handle_frame(A, hole(0, HOLE_BYTES_MAX + BLOCK)));
+    receiver
+        .handle_frame(A, hole(0, HOLE_BYTES_MAX))
+        .expect("the longest");
+}
+
+#[test]
+fn x18_an_ack_comes_at_least_every_64_data_frames() {
+    let mut receiver = accepted(Some(1000 * BLOCK));
+    for i in 0..63 {
+        take(&mut receiver, A, i * BLOCK, BLOCK);
+    }
+    assert_eq!(frames(&mut receiver), []);
+    take(&mut receiver, A, 63 * BLOCK, BLOCK);
+    assert_eq!(frames(&mut receiver), [Frame::Ack { data_frames: 64 }]);
+}
+
+#[test]
+fn x19_a_wrong_check_value_is_asked_for_again_and_not_held() {
+    let mut receiver = accepted(Some(BLOCK));
+    take_wrong(&mut receiver, A, 0, BLOCK);
+    let repeat = Output::TransmitOn(
+        A,
+        Frame::Repeat {
+            file: FileId(1),
+            range: range(0, BLOCK),
+        },
+    );
+    assert_eq!(outputs(&mut receiver), [repeat]);
+    assert_eq!(receiver.progress(FileId(1)).0, 0);
+    assert_eq!(receiver.repeated_bytes(FileId(1)), BLOCK);
+}
+
+#[test]
+fn x20_the_ninth_wrong_check_value_fails_the_file() {
+    let mut receiver = accepted(Some(BLOCK));
+    for _ in 0..8 {
+        take_wrong(&mut receiver, A, 0, BLOCK);
+    }
+    outputs(&mut receiver);
+    take_wrong(&mut receiver, A, 0, BLOCK);
+    let said = outputs(&mut receiver);
+    let [
+        Output::Transmit(Frame::Exception { .. }),
+        Output::Failed { fault, .. },
+    ] = &said[..]
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!(fault.code, Code::IntegrityMismatch);
+}
+
+#[test]
+fn x25_eofr_agrees_with_the_offer_and_with_what_came() {
+    let mut receiver = accepted(Some(BLOCK));
+    violates(receiver.handle_frame(A, eofr(BLOCK + 1, zeros(BLOCK))));
+    // Shorter than what is held, or being read.
+    let mut receiver = accepted(None);
+    take(&mut receiver, A, BLOCK, BLOCK);
+    violates(receiver.handle_frame(A, eofr(BLOCK, zeros(BLOCK))));
+    let mut receiver = accepted(None);
+    receiver
+        .begin_block(A, &header(1, BLOCK, BLOCK))
+        .expect("a block");
+    violates(receiver.handle_frame(B, eofr(BLOCK, zeros(BLOCK))));
+    // Two that differ.
+    let mut receiver = accepted(None);
+    receiver
+        .handle_frame(A, eofr(BLOCK, zeros(BLOCK)))
+        .expect("the end");
+    receiver
+        .handle_frame(A, eofr(BLOCK, zeros(BLOCK)))
+        .expect("the same");
+    violates(receiver.handle_frame(A, eofr(BLOCK, zeros(1))));
+    violates(receiver.handle_frame(A, eofr(2 * BLOCK, zeros(BLOCK))));
+}
+
+#[test]
+fn x26_eofr_may_come_before_the_last_block() {
+    let mut receiver = accepted(Some(BLOCK));
+    receiver
+        .handle_frame(A, eofr(BLOCK, zeros(BLOCK)))
+        .expect("the end");
+    assert_eq!(outputs(&mut receiver), []);
+    take(&mut receiver, B, 0, BLOCK);
+    let publish = Output::Publish {
+        file: FileId(1),
+        length: BLOCK,
+    };
+    assert_eq!(outputs(&mut receiver), [publish]);
+}
+
+#[test]
+fn x27_a_wrong_digest_discards_and_publishes_nothing() {
+    let mut receiver = accepted(Some(BLOCK));
+    take(&mut receiver, A, 0, BLOCK);
+    receiver
+        .handle_frame(A, eofr(BLOCK, zeros(1)))
+        .expect("a digest");
+    let said = outputs(&mut receiver);
+    let [
+        Output::Discard { file: FileId(1) },
+        Output::Transmit(Frame::Exception { .. }),
+        Output::Failed { fault, .. },
+    ] = &said[..]
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!(fault.code, Code::IntegrityMismatch);
+    receiver.published(FileId(1), 0);
+    assert_eq!(outputs(&mut receiver), []);
+}
+
+#[test]
+fn x28_published_is_said_once_the_store_has_done_it() {
+    let mut receiver = accepted(Some(0));
+    receiver.published(FileId(1), 0);
+    assert_eq!(outputs(&mut receiver), []);
+    receiver
+        .handle_frame(A, eofr(0, zeros(0)))
+        .expect("the end");
+    assert!(matches!(
+        outputs(&mut receiver)[..],
+        [Output::Publish { .. }]
+    ));
+    receiver.published(FileId(1), 0);
+    let said = outputs(&mut receiver);
+    assert!(matches!(
+        said[..],
+        [
+            Output::Transmit(Frame::Published { .. }),
+            Output::Finished { .. }
+        ]
+    ));
+}
+
+#[test]
+fn x32_a_journal_that_contradicts_itself_is_refused() {
+    let fragment = |start: u64, end: u64| -> Fragment {
+        hash(KIND, start, &vec![0; (end - start) as usize]).1
+    };
+    let journals = [
+        vec![fragment(0, BLOCK), fragment(0, BLOCK)],
+        vec![fragment(0, 8 * BLOCK)],
+        vec![fragment(0, 100)],
+    ];
+    for journal in journals {
+        let mut receiver = fresh();
+        receiver
+            .handle_frame(A, Frame::Xftsmu(offer(1, Some(4 * BLOCK))))
+            .expect("an offer");
+        let fault = receiver
+            .opened(FileId(1), Vec::new(), BLOCK as u32, journal)
+            .expect_err("no journal of this file");
+        assert_eq!(fault.code, Code::Internal);
+    }
+}
+
+#[test]
+fn f15_what_accept_has_no_room_for_may_be_sent_again() {
+    let limits = Limits {
+        resume_ranges_max: 1,
+        ..Limits::default()
+    };
+    let mut receiver = Receiver::new(limits);
+    receiver.channel_up(A);
+    receiver
+        .handle_frame(A, Frame::Xftsmu(offer(1, Some(9 * BLOCK))))
+        .expect("an offer");
+    let journal = [(0, 1), (2, 4), (6, 7)].map(|(start, end): (u64, u64)| {
+        let bytes = vec![0; ((end - start) * BLOCK) as usize];
+        hash(KIND, start * BLOCK, &bytes).1
+    });
+    receiver
+        .opened(FileId(1), Vec::new(), BLOCK as u32, journal.to_vec())
+        .expect("a journal");
+    let said = frames(&mut receiver);
+    let [Frame::Accept(accept)] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(accept.durable, [journal[1]]);
+    assert!(!take(&mut receiver, A, 0, BLOCK));
+    // The sender can't know that the hole is held in part.
+    receiver
+        .handle_frame(A, hole(4 * BLOCK, 9 * BLOCK))
+        .expect("zeros");
+}
+
+#[test]
+fn x35_what_failed_is_told_and_its_blocks_are_discarded() {
+    let mut receiver = accepted(Some(BLOCK));
+    receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
+    assert!(matches!(
+        frames(&mut receiver)[..],
+        [Frame::Exception {
+            scope: Scope::File(FileId(1)),
+            ..
+        }]
+    ));
+    assert!(!take(&mut receiver, A, 0, BLOCK));
+    receiver
+        .handle_frame(A, Frame::Cancel { file: FileId(1) })
+        .expect("it is over");
+}
+
+#[test]
+fn x35_the_peer_is_not_told_of_its_own_failure() {
+    let mut receiver = accepted(Some(BLOCK));
+    let cancel = Frame::Cancel { file: FileId(1) };
+    receiver.handle_frame(A, cancel).expect("a cancel");
+    let said = outputs(&mut receiver);
+    let [Output::Failed { fault, .. }] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(fault.code, Code::Cancelled);
+}
+
+#[test]
+fn frames_of_a_receiver_are_not_for_a_receiver() {
+    let mut receiver = accepted(Some(BLOCK));
+    violates(receiver.handle_frame(A, Frame::Ack { data_frames: 0 }));
+    violates(receiver.handle_frame(A, Frame::JoinOk));
+}

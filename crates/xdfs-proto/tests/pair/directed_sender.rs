@@ -1,1 +1,479 @@
+//! What a sender sends, refuses and answers, rule by rule. The numbers are those of the
+//! specification.
 
+use std::time::Duration;
+
+use xdfs_proto::digest::{DigestKind, DigestValue};
+use xdfs_proto::frame::{Accept, Offer, SourceTag};
+use xdfs_proto::sender::{Extent, HOLE_BYTES_MAX, Output, Sender};
+use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
+
+use crate::store::hash;
+
+const BLOCK: u64 = 1024;
+const KIND: DigestKind = DigestKind::Crc64Nvme;
+const A: ChannelIndex = ChannelIndex(0);
+const B: ChannelIndex = ChannelIndex(1);
+const NOW: Duration = Duration::ZERO;
+const FILE: FileId = FileId(1);
+
+fn offer(file: u32, length: Option<u64>) -> Offer {
+    Offer {
+        file: FileId(file),
+        path: b"target".to_vec(),
+        name: Vec::new(),
+        length,
+        tag: SourceTag([1; 16]),
+        mode: None,
+        mtime_ns: None,
+        digest: KIND,
+        overwrite: false,
+        resume: true,
+        dry_run: false,
+    }
+}
+
+fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange { start, end }
+}
+
+fn accept(block_size: u32, durable: &[(u64, u64)]) -> Frame {
+    let durable = durable
+        .iter()
+        .map(|&(start, end)| hash(KIND, start, &vec![0; (end - start) as usize]).1)
+        .collect();
+    Frame::Accept(Accept {
+        file: FILE,
+        path: Vec::new(),
+        block_size,
+        durable,
+    })
+}
+
+fn offered(length: Option<u64>) -> Sender {
+    let mut sender = Sender::new(Limits::default(), 1 << 40);
+    sender.channel_up(A, NOW);
+    sender.channel_up(B, NOW);
+    sender.offer(offer(1, length), true);
+    outputs(&mut sender);
+    sender
+}
+
+fn accepted(length: Option<u64>) -> Sender {
+    let mut sender = offered(length);
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[]), NOW)
+        .expect("an answer");
+    outputs(&mut sender);
+    sender
+}
+
+fn outputs(sender: &mut Sender) -> Vec<Output> {
+    std::iter::from_fn(|| sender.poll_output()).collect()
+}
+
+fn frames(sender: &mut Sender) -> Vec<Frame> {
+    outputs(sender)
+        .into_iter()
+        .filter_map(|o| match o {
+            Output::Transmit(frame) => Some(frame),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Sends the next block, of zeros.
+fn send(sender: &mut Sender, on: ChannelIndex) -> Extent {
+    let extent = sender.next_extent().expect("something to send");
+    let bytes = vec![0; extent.range.len() as usize];
+    if !extent.again {
+        sender.extent_read(extent.file, hash(KIND, extent.range.start, &bytes).1);
+    }
+    sender.assign(on, extent, NOW);
+    extent
+}
+
+fn ack(sender: &mut Sender, on: ChannelIndex, data_frames: u64) -> Result<(), Fault> {
+    sender.handle_frame(on, Frame::Ack { data_frames }, NOW)
+}
+
+fn repeat(sender: &mut Sender, start: u64, end: u64) -> Result<(), Fault> {
+    let range = range(start, end);
+    sender.handle_frame(A, Frame::Repeat { file: FILE, range }, NOW)
+}
+
+fn published(length: u64, digest: DigestValue) -> Frame {
+    Frame::Published {
+        file: FILE,
+        length,
+        digest,
+        store_wait_permille: 0,
+    }
+}
+
+fn zeros(length: u64) -> DigestValue {
+    let bytes = vec![0; length as usize];
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &bytes);
+    DigestValue::Crc64Nvme(crc)
+}
+
+#[track_caller]
+fn violates<T: std::fmt::Debug>(result: Result<T, Fault>) {
+    let fault = result.expect_err("a violation");
+    assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
+}
+
+#[test]
+fn x4_nothing_is_sent_before_accept() {
+    let mut sender = offered(Some(BLOCK));
+    assert_eq!(sender.next_extent(), None);
+    violates(repeat(&mut sender, 0, BLOCK));
+    violates(sender.handle_frame(A, published(BLOCK, zeros(BLOCK)), NOW));
+}
+
+#[test]
+fn x8_blocks_are_cut_on_the_grid() {
+    let mut sender = accepted(Some(2 * BLOCK + 7));
+    let sent: Vec<ByteRange> = (0..3).map(|_| send(&mut sender, A).range).collect();
+    assert_eq!(
+        sent,
+        [
+            range(0, BLOCK),
+            range(BLOCK, 2 * BLOCK),
+            range(2 * BLOCK, 2 * BLOCK + 7)
+        ]
+    );
+    assert_eq!(sender.next_extent(), None);
+}
+
+#[test]
+fn x15_long_holes_are_cut_and_what_follows_is_on_the_grid() {
+    let length = 3 * HOLE_BYTES_MAX + 5;
+    let mut sender = accepted(Some(length));
+    let mut holes = Vec::new();
+    while let Some(extent) = sender.next_extent() {
+        let wide = sender.widen_hole(extent, length);
+        sender.hole_read(FILE, wide);
+        sender.assign(
+            A,
+            Extent {
+                range: wide,
+                ..extent
+            },
+            NOW,
+        );
+        holes.push(wide.len());
+    }
+    let max = HOLE_BYTES_MAX;
+    assert_eq!(holes, [max, max, max, 5]);
+    // An end of the hole within a block is rounded down to it.
+    let mut sender = accepted(Some(length));
+    let extent = sender.next_extent().expect("the first block");
+    assert_eq!(
+        sender.widen_hole(extent, 3 * BLOCK - 1),
+        range(0, 2 * BLOCK)
+    );
+}
+
+#[test]
+fn x17_an_ack_is_not_above_what_was_sent() {
+    let mut sender = accepted(Some(3 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, B);
+    violates(ack(&mut sender, A, 2));
+}
+
+#[test]
+fn x17_an_ack_does_not_fall() {
+    let mut sender = accepted(Some(3 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, A);
+    ack(&mut sender, A, 2).expect("both");
+    ack(&mut sender, A, 2).expect("the same again");
+    violates(ack(&mut sender, A, 1));
+    assert_eq!(sender.in_flight(), 0);
+}
+
+#[test]
+fn x19_what_is_asked_for_again_goes_again() {
+    let mut sender = accepted(Some(2 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, A);
+    repeat(&mut sender, BLOCK, 2 * BLOCK).expect("it was sent");
+    let extent = send(&mut sender, B);
+    assert!(extent.again);
+    assert_eq!(extent.range, range(BLOCK, 2 * BLOCK));
+    ack(&mut sender, A, 2).expect("both");
+    ack(&mut sender, B, 1).expect("again");
+    assert_eq!(sender.progress(FILE), 2 * BLOCK);
+}
+
+#[test]
+fn x21_only_what_was_sent_is_asked_for_again() {
+    let mut sender = accepted(Some(4 * BLOCK));
+    send(&mut sender, A);
+    violates(repeat(&mut sender, BLOCK, 2 * BLOCK));
+    violates(repeat(&mut sender, 0, 2 * BLOCK));
+    violates(repeat(&mut sender, BLOCK, BLOCK));
+    // Nor a part of a block, which would leave the grid.
+    violates(repeat(&mut sender, 0, 512));
+    violates(repeat(&mut sender, 512, BLOCK));
+}
+
+#[test]
+fn x21_what_was_durable_before_is_not_asked_for() {
+    let mut sender = offered(Some(2 * BLOCK));
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[(0, BLOCK)]), NOW)
+        .expect("an answer");
+    violates(repeat(&mut sender, 0, BLOCK));
+}
+
+#[test]
+fn x23_repeat_is_possible_after_eofr() {
+    let mut sender = accepted(Some(BLOCK));
+    send(&mut sender, A);
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+    repeat(&mut sender, 0, BLOCK).expect("before PUBLISHED");
+    assert!(send(&mut sender, A).again);
+}
+
+#[test]
+fn x19_the_short_end_of_a_stream_can_be_asked_for() {
+    let mut sender = accepted(None);
+    let mut extent = sender.next_extent().expect("a block");
+    extent.range.end = 100;
+    sender.extent_read(FILE, hash(KIND, 0, &[0; 100]).1);
+    sender.assign(A, extent, NOW);
+    repeat(&mut sender, 0, 100).expect("a whole block");
+    assert_eq!(sender.next_extent().map(|e| e.range), Some(range(0, 100)));
+    // What is taken next tells where the stream ended.
+    assert_eq!(sender.cursor(FILE), 100);
+    sender.source_ended(FILE, 100);
+    assert!(matches!(
+        frames(&mut sender)[..],
+        [Frame::Eofr { length: 100, .. }]
+    ));
+    // Its end doesn't change any more.
+    sender.source_ended(FILE, 5);
+    assert_eq!(frames(&mut sender), []);
+}
+
+#[test]
+fn x24_eofr_comes_when_every_byte_is_assigned() {
+    let mut sender = accepted(Some(2 * BLOCK));
+    send(&mut sender, A);
+    assert_eq!(frames(&mut sender), []);
+    send(&mut sender, B);
+    let eofr = Frame::Eofr {
+        file: FILE,
+        length: 2 * BLOCK,
+        digest: zeros(2 * BLOCK),
+        store_wait_permille: 0,
+    };
+    assert_eq!(frames(&mut sender), [eofr]);
+}
+
+#[test]
+fn x28_published_comes_after_the_end() {
+    let mut sender = accepted(Some(2 * BLOCK));
+    send(&mut sender, A);
+    violates(sender.handle_frame(A, published(2 * BLOCK, zeros(2 * BLOCK)), NOW));
+}
+
+#[test]
+fn x29_published_is_compared() {
+    let cases = [
+        published(BLOCK, zeros(1)),
+        published(BLOCK + 1, zeros(BLOCK)),
+        published(BLOCK, DigestValue::None),
+    ];
+    for frame in cases {
+        let mut sender = accepted(Some(BLOCK));
+        send(&mut sender, A);
+        sender.handle_frame(A, frame, NOW).expect("the end");
+        let said = outputs(&mut sender);
+        let Some(Output::Failed { fault, .. }) = said.last() else {
+            panic!("{said:?}");
+        };
+        assert_eq!(fault.code, Code::IntegrityMismatch);
+    }
+}
+
+#[test]
+fn x31_what_can_not_be_recognised_is_not_resumed() {
+    for (tag, resume) in [(0, true), (1, false)] {
+        let mut sender = Sender::new(Limits::default(), 1 << 40);
+        let offer = Offer {
+            tag: SourceTag([tag; 16]),
+            resume,
+            ..offer(1, Some(2 * BLOCK))
+        };
+        sender.offer(offer, true);
+        violates(sender.handle_frame(A, accept(BLOCK as u32, &[(0, BLOCK)]), NOW));
+    }
+}
+
+#[test]
+fn x32_durable_ranges_are_not_sent() {
+    let mut sender = offered(Some(3 * BLOCK));
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[(BLOCK, 2 * BLOCK)]), NOW)
+        .expect("an answer");
+    assert_eq!(send(&mut sender, A).range, range(0, BLOCK));
+    assert_eq!(send(&mut sender, A).range, range(2 * BLOCK, 3 * BLOCK));
+    assert!(matches!(
+        frames(&mut sender)[..],
+        [Frame::Eofr { digest, .. }] if digest == zeros(3 * BLOCK)
+    ));
+    // Where the length isn't known, too.
+    let mut sender = offered(None);
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[(BLOCK, 3 * BLOCK)]), NOW)
+        .expect("an answer");
+    assert_eq!(send(&mut sender, A).range, range(0, BLOCK));
+    assert_eq!(send(&mut sender, A).range, range(3 * BLOCK, 4 * BLOCK));
+}
+
+#[test]
+fn x33_durable_ranges_lie_on_the_grid_and_within() {
+    for durable in [
+        &[(0, 512)][..],
+        &[(512, BLOCK)],
+        &[(0, 4 * BLOCK)],
+        &[(0, BLOCK), (0, BLOCK)],
+        &[(0, 2 * BLOCK), (BLOCK, 2 * BLOCK)],
+    ] {
+        let mut sender = offered(Some(2 * BLOCK));
+        violates(sender.handle_frame(A, accept(BLOCK as u32, durable), NOW));
+    }
+}
+
+#[test]
+fn f13_the_block_size_is_a_power_of_two_within_the_session_s() {
+    for size in [0, 1, 512, 1025, 3072, 8192, 1 << 31] {
+        let mut sender = offered(Some(BLOCK));
+        sender.set_block_size_max(4096);
+        violates(sender.handle_frame(A, accept(size, &[]), NOW));
+    }
+}
+
+#[test]
+fn s17_a_lost_channel_s_blocks_go_again_on_others() {
+    let mut sender = accepted(Some(3 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, A);
+    send(&mut sender, B);
+    ack(&mut sender, A, 1).expect("the first");
+    outputs(&mut sender);
+    sender.channel_down(A);
+    assert_eq!(sender.in_flight(), BLOCK);
+    let extent = send(&mut sender, B);
+    assert_eq!(
+        (extent.range, extent.again),
+        (range(BLOCK, 2 * BLOCK), true)
+    );
+    assert_eq!(sender.next_extent(), None);
+    // A block for a channel that is gone goes again as well.
+    sender.channel_down(B);
+    let extent = sender.next_extent().expect("lost again");
+    sender.assign(B, extent, NOW);
+    assert_eq!(sender.in_flight(), 0);
+    assert_eq!(sender.next_extent(), Some(extent));
+}
+
+#[test]
+fn s18_what_waits_for_an_answer_is_said_again() {
+    let mut sender = offered(Some(BLOCK));
+    sender.channel_down(A);
+    assert!(matches!(frames(&mut sender)[..], [Frame::Xftsmu(_)]));
+    sender
+        .handle_frame(B, accept(BLOCK as u32, &[]), NOW)
+        .expect("an answer");
+    sender
+        .handle_frame(B, accept(BLOCK as u32, &[]), NOW)
+        .expect("the same answer");
+    send(&mut sender, B);
+    outputs(&mut sender);
+    sender.channel_down(B);
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+}
+
+#[test]
+fn s18_a_file_that_is_over_is_over_whatever_order_frames_come_in() {
+    let mut sender = offered(Some(BLOCK));
+    let fault = Fault::new(Code::SourceChanged, "read", "it shrank");
+    sender.fail(FILE, fault);
+    let word = frames(&mut sender);
+    assert!(matches!(word[..], [Frame::Exception { .. }]));
+    // The receiver got the offer after that word, and opened the file.
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[]), NOW)
+        .expect("late");
+    assert_eq!(frames(&mut sender), word);
+    sender.channel_down(B);
+    assert_eq!(frames(&mut sender), word);
+    assert!(sender.was_offered(FILE) && !sender.was_offered(FileId(2)));
+}
+
+#[test]
+fn s18_a_refused_request_is_refused_once() {
+    let mut sender = Sender::new(Limits::default(), 1);
+    sender.channel_up(A, NOW);
+    let fault = Fault::new(Code::NotFound, "open", "no such file");
+    sender.refuse(FILE, &fault);
+    let word = frames(&mut sender);
+    sender.channel_down(A);
+    assert_eq!(frames(&mut sender), word);
+    assert!(sender.was_offered(FILE));
+}
+
+#[test]
+fn x37_frames_of_files_that_are_over_are_ignored() {
+    let mut sender = Sender::new(Limits::default(), 1);
+    repeat(&mut sender, 0, BLOCK).expect("ignored");
+    sender
+        .handle_frame(A, published(0, zeros(0)), NOW)
+        .expect("ignored");
+    sender
+        .handle_frame(A, Frame::Cancel { file: FILE }, NOW)
+        .expect("ignored");
+    assert_eq!(outputs(&mut sender), []);
+}
+
+#[test]
+fn m2_a_stalled_channel_is_closed_only_if_others_went_on() {
+    let stall = Limits::default().stall_timeout;
+    let mut sender = accepted(Some(9 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, B);
+    send(&mut sender, B);
+    outputs(&mut sender);
+    assert_eq!(sender.poll_timeout(), Some(stall));
+    // Nobody progressed: the receiver is slow, not a channel.
+    sender.handle_timeout(stall);
+    assert_eq!(outputs(&mut sender), []);
+    sender
+        .handle_frame(B, Frame::Ack { data_frames: 1 }, stall * 3 / 2)
+        .expect("B goes on");
+    sender.handle_timeout(2 * stall);
+    assert_eq!(outputs(&mut sender), [Output::CloseChannel(A)]);
+}
+
+#[test]
+fn m3_what_is_outstanding_is_bounded() {
+    let mut sender = accepted(Some(99 * BLOCK));
+    sender.set_in_flight_max(2 * BLOCK);
+    send(&mut sender, A);
+    send(&mut sender, B);
+    assert_eq!(sender.next_extent(), None);
+    ack(&mut sender, B, 1).expect("one");
+    assert!(sender.next_extent().is_some());
+}
+
+#[test]
+fn frames_of_a_sender_are_not_for_a_sender() {
+    let mut sender = accepted(Some(BLOCK));
+    violates(sender.handle_frame(A, Frame::JoinOk, NOW));
+    violates(sender.handle_frame(A, Frame::Eoft, NOW));
+}

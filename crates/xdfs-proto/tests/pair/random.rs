@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::world::{Tally, World};
 
-const SEEDS: u64 = 20_000;
+const SEEDS: u64 = 30_000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

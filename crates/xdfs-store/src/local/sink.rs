@@ -96,7 +96,7 @@ struct LocalSink {
     direct: Option<std::fs::File>,
     /// Bytes for which storage was reserved.
     preallocated: u64,
-    /// Ranges of zeros that were never written, whose storage is given back in the end: some file
+    /// Ranges that have to read as zeros and need no storage. It is given back in the end: some file
     /// systems do nothing about storage past the present end of a file.
     holes: RangeSet,
     storage: Storage,
@@ -288,7 +288,8 @@ impl Sink for LocalSink {
     }
 
     fn hole(&mut self, range: ByteRange) {
-        if range.start < self.preallocated {
+        // Something may have been written there as well: a block whose check failed.
+        if range.start < self.preallocated.max(self.size) {
             self.holes.insert(range);
         }
     }

@@ -350,7 +350,7 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
 }
 
 /// Makes a range read as zeros and gives its storage back. Does nothing where the file system
-/// can't; only for ranges that read as zeros already.
+/// can't, or on systems other than Linux.
 ///
 /// # Errors
 /// What the system says.

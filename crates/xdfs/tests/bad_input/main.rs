@@ -3,6 +3,8 @@
 //! previous target as it was and nothing half-written under its name, and the server goes on
 //! serving others.
 
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,0 +1,470 @@
+//! A model check of the two machines: every interleaving of a tiny instance.
+//!
+//! The instance is one upload of a few blocks over two channels, with a bounded number of broken
+//! channels, damaged blocks and new channels. A state is both machines, what is queued on every
+//! channel in both directions, and what each side has noticed; states are told apart by a hash of
+//! all of that. From every state every event that is possible is tried: a delivery on each channel,
+//! the two halves of a block's arrival, each assignment of the next block, acknowledgements,
+//! opening, publication, a break of each channel with the loss of what is on it in either or both
+//! directions, and each side's noticing of it, which may come any time later.
+//!
+//! What it shows for the instance: no state without a next event in which the file isn't finished
+//! on both sides (no deadlock), no byte held twice, no publication before all is held, publication
+//! at most once, and no violation found by either machine. When the last channel of a side is
+//! gone the session is over, which is an end too.
+//!
+//! What it doesn't: a control frame may travel on any channel; here it takes the first or the last
+//! one that its side believes open. Larger instances are behind `--ignored`: they have all four
+//! combinations of that and take minutes; the others have two and take seconds. The digest is
+//! CRC-64 of zeros, time stands still, and payload is no more than its length. The random schedules
+//! of the `pair` tests have all that, without being exhaustive.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::time::Duration;
+
+use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
+use xdfs_proto::frame::{BlockHeader, Offer, SourceTag};
+use xdfs_proto::receiver::{self, Disposition, Receiver};
+use xdfs_proto::sender::{self, Sender};
+use xdfs_proto::{ChannelIndex, FileId, Frame, Limits};
+
+const BLOCK: u64 = 1024;
+const FILE: FileId = FileId(1);
+const NOW: Duration = Duration::ZERO;
+const CHANNELS: usize = 2;
+
+/// The bounds of an instance.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    blocks: u64,
+    breaks: u8,
+    joins: u8,
+    damages: u8,
+    /// Whether control frames take the last open channel instead of the first, by side.
+    sender_last: bool,
+    receiver_last: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Packet {
+    Frame(Frame),
+    Block { offset: u64, damaged: bool },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Link {
+    to_receiver: VecDeque<Packet>,
+    to_sender: VecDeque<Frame>,
+    /// Offset of the block of which the header was read, whether it is taken, and damaged.
+    arriving: Option<(u64, bool, bool)>,
+    cut: bool,
+    sender_gone: bool,
+    receiver_gone: bool,
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    sender: Sender,
+    receiver: Receiver,
+    links: Vec<Link>,
+    breaks: u8,
+    joins: u8,
+    damages: u8,
+    opening: bool,
+    publishing: bool,
+    held: BTreeSet<u64>,
+    published: bool,
+    sender_done: bool,
+    receiver_done: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    ToReceiver(usize),
+    EndBlock(usize),
+    ToSender(usize),
+    Send { on: usize, damaged: bool },
+    Acknowledge,
+    Open,
+    Publish,
+    Break { on: usize, keeps: u8 },
+    SenderNotices(usize),
+    ReceiverNotices(usize),
+    Join,
+}
+
+fn fragment(offset: u64) -> Fragment {
+    let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, offset);
+    hasher.update(&[0; BLOCK as usize]);
+    hasher.finish().1
+}
+
+fn header(offset: u64) -> BlockHeader {
+    BlockHeader {
+        file: FILE,
+        check: 0,
+        offset,
+        length: BLOCK as u32,
+    }
+}
+
+impl World {
+    fn new(bounds: Bounds) -> Self {
+        let mut world = Self {
+            sender: Sender::new(Limits::default(), u64::MAX),
+            receiver: Receiver::new(Limits::default()),
+            links: Vec::new(),
+            breaks: bounds.breaks,
+            joins: bounds.joins,
+            damages: bounds.damages,
+            opening: false,
+            publishing: false,
+            held: BTreeSet::new(),
+            published: false,
+            sender_done: false,
+            receiver_done: false,
+        };
+        for _ in 0..CHANNELS {
+            world.join();
+        }
+        let offer = Offer {
+            file: FILE,
+            path: Vec::new(),
+            name: Vec::new(),
+            length: Some(bounds.blocks * BLOCK),
+            tag: SourceTag([1; 16]),
+            mode: None,
+            mtime_ns: None,
+            digest: DigestKind::Crc64Nvme,
+            overwrite: false,
+            resume: false,
+            dry_run: false,
+        };
+        world.sender.offer(offer, true);
+        world.drive(bounds);
+        world
+    }
+
+    fn join(&mut self) {
+        let index = ChannelIndex(self.links.len() as u32);
+        self.links.push(Link::default());
+        self.sender.channel_up(index, NOW);
+        self.receiver.channel_up(index);
+    }
+
+    /// A hash of everything that decides what can come next.
+    fn digest(&self) -> u64 {
+        struct Sink(DefaultHasher);
+        impl std::fmt::Write for Sink {
+            fn write_str(&mut self, s: &str) -> std::fmt::Result {
+                self.0.write(s.as_bytes());
+                Ok(())
+            }
+        }
+        let mut sink = Sink(DefaultHasher::new());
+        write!(sink, "{self:?}").expect("a hasher takes everything");
+        sink.0.finish()
+    }
+
+    /// The session is over for a side that has no channel, and with that for both.
+    fn is_over(&self) -> bool {
+        let done = self.sender_done && self.receiver_done;
+        done || self.links.iter().all(|l| l.sender_gone)
+            || self.links.iter().all(|l| l.receiver_gone)
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        // Asking takes the extent, so it is asked of a copy.
+        let has_extent = self.sender.clone().next_extent().is_some();
+        for (i, link) in self.links.iter().enumerate() {
+            if link.arriving.is_some() && !link.receiver_gone {
+                events.push(Event::EndBlock(i));
+            } else if !link.to_receiver.is_empty() && !link.receiver_gone {
+                events.push(Event::ToReceiver(i));
+            }
+            if !link.to_sender.is_empty() && !link.sender_gone {
+                events.push(Event::ToSender(i));
+            }
+            if has_extent && !link.sender_gone {
+                events.push(Event::Send {
+                    on: i,
+                    damaged: false,
+                });
+                if self.damages > 0 && !link.cut {
+                    events.push(Event::Send {
+                        on: i,
+                        damaged: true,
+                    });
+                }
+            }
+            if self.breaks > 0 && !link.cut {
+                events.extend((0..3).map(|keeps| Event::Break { on: i, keeps }));
+            }
+            if link.cut && !link.sender_gone {
+                events.push(Event::SenderNotices(i));
+            }
+            if link.cut && !link.receiver_gone {
+                events.push(Event::ReceiverNotices(i));
+            }
+        }
+        if self.receiver.has_acks() {
+            events.push(Event::Acknowledge);
+        }
+        if self.opening {
+            events.push(Event::Open);
+        }
+        if self.publishing {
+            events.push(Event::Publish);
+        }
+        if self.joins > 0 && self.links.iter().any(|l| l.sender_gone) {
+            events.push(Event::Join);
+        }
+        events
+    }
+
+    fn perform(&mut self, event: Event, bounds: Bounds) {
+        match event {
+            Event::ToReceiver(i) => {
+                let index = ChannelIndex(i as u32);
+                match self.links[i].to_receiver.pop_front() {
+                    Some(Packet::Frame(frame)) => self
+                        .receiver
+                        .handle_frame(index, frame)
+                        .expect("no violation"),
+                    Some(Packet::Block { offset, damaged }) => {
+                        let taken = self
+                            .receiver
+                            .begin_block(index, &header(offset))
+                            .expect("no violation");
+                        let taken = taken != Disposition::Discard;
+                        self.links[i].arriving = Some((offset, taken, damaged));
+                    }
+                    None => {}
+                }
+            }
+            Event::EndBlock(i) => {
+                let Some((offset, taken, damaged)) = self.links[i].arriving.take() else {
+                    return;
+                };
+                let fragment = (taken && !damaged).then(|| fragment(offset));
+                let index = ChannelIndex(i as u32);
+                let wrong = taken && damaged;
+                if self
+                    .receiver
+                    .end_block(index, &header(offset), fragment, wrong)
+                {
+                    assert!(self.held.insert(offset), "{offset} is held twice");
+                }
+            }
+            Event::ToSender(i) => {
+                if let Some(frame) = self.links[i].to_sender.pop_front() {
+                    self.sender
+                        .handle_frame(ChannelIndex(i as u32), frame, NOW)
+                        .expect("no violation");
+                }
+            }
+            Event::Send { on, damaged } => {
+                let extent = self.sender.next_extent().expect("it was asked");
+                let offset = extent.range.start;
+                if !extent.again {
+                    self.sender.extent_read(FILE, fragment(offset));
+                }
+                self.sender.assign(ChannelIndex(on as u32), extent, NOW);
+                self.damages -= u8::from(damaged);
+                if !self.links[on].cut {
+                    self.links[on]
+                        .to_receiver
+                        .push_back(Packet::Block { offset, damaged });
+                }
+            }
+            Event::Acknowledge => self.receiver.flush_acks(),
+            Event::Open => {
+                self.opening = false;
+                self.receiver
+                    .opened(FILE, Vec::new(), BLOCK as u32, Vec::new())
+                    .expect("an empty journal");
+            }
+            Event::Publish => {
+                self.publishing = false;
+                assert!(!self.published, "published twice");
+                assert_eq!(self.held.len() as u64, bounds.blocks);
+                self.published = true;
+                self.receiver.published(FILE, 0);
+            }
+            Event::Break { on, keeps } => {
+                self.breaks -= 1;
+                let link = &mut self.links[on];
+                link.cut = true;
+                // A side that gave up may have sent what still arrives.
+                if keeps != 1 {
+                    link.to_receiver.clear();
+                }
+                if keeps != 2 {
+                    link.to_sender.clear();
+                }
+            }
+            Event::SenderNotices(i) => {
+                self.links[i].sender_gone = true;
+                self.links[i].to_sender.clear();
+                self.sender.channel_down(ChannelIndex(i as u32));
+            }
+            Event::ReceiverNotices(i) => {
+                self.links[i].receiver_gone = true;
+                self.links[i].to_receiver.clear();
+                self.links[i].arriving = None;
+                self.receiver.channel_down(ChannelIndex(i as u32));
+            }
+            Event::Join => {
+                self.joins -= 1;
+                self.join();
+            }
+        }
+        self.drive(bounds);
+    }
+
+    fn drive(&mut self, bounds: Bounds) {
+        while let Some(output) = self.sender.poll_output() {
+            match output {
+                sender::Output::Transmit(frame) => {
+                    let up = |l: &Link| !l.sender_gone;
+                    if let Some(link) = pick(&mut self.links, bounds.sender_last, up) {
+                        link.to_receiver.push_back(Packet::Frame(frame));
+                    }
+                }
+                sender::Output::Finished { .. } => {
+                    assert!(self.published && !self.sender_done);
+                    self.sender_done = true;
+                }
+                sender::Output::Accepted { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        while let Some(output) = self.receiver.poll_output() {
+            match output {
+                receiver::Output::Transmit(frame) => {
+                    let up = |l: &Link| !l.receiver_gone;
+                    if let Some(link) = pick(&mut self.links, bounds.receiver_last, up) {
+                        link.to_sender.push_back(frame);
+                    }
+                }
+                receiver::Output::TransmitOn(index, frame) => {
+                    let link = &mut self.links[index.0 as usize];
+                    if !link.receiver_gone && !link.cut {
+                        link.to_sender.push_back(frame);
+                    }
+                }
+                receiver::Output::Open(_) => self.opening = true,
+                receiver::Output::Publish { .. } => {
+                    assert_eq!(self.held.len() as u64, bounds.blocks, "not all is held");
+                    self.publishing = true;
+                }
+                receiver::Output::Finished { .. } => {
+                    assert!(self.published && !self.receiver_done);
+                    self.receiver_done = true;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// The channel that a control frame takes; `None` if it is lost on one that is cut, or there is
+/// none (then the session is over).
+fn pick(links: &mut [Link], last: bool, up: impl Fn(&Link) -> bool) -> Option<&mut Link> {
+    let mut open = links.iter_mut().filter(|l| up(l));
+    let link = if last { open.next_back() } else { open.next() };
+    link.filter(|l| !l.cut)
+}
+
+/// Visits every state; returns how many there are, and how many of them are ends with the file
+/// finished.
+fn explore(bounds: Bounds) -> (usize, usize) {
+    let start = World::new(bounds);
+    let mut seen = HashSet::from([start.digest()]);
+    let mut queue = vec![start];
+    let mut finished = 0;
+    // Depth first: the worlds that wait are few then.
+    while let Some(world) = queue.pop() {
+        if world.is_over() {
+            finished += usize::from(world.sender_done && world.receiver_done);
+            continue;
+        }
+        let events = world.events();
+        assert!(!events.is_empty(), "deadlock: {world:#?}");
+        for event in events {
+            let mut next = world.clone();
+            next.perform(event, bounds);
+            if seen.insert(next.digest()) {
+                queue.push(next);
+            }
+        }
+    }
+    (seen.len(), finished)
+}
+
+fn explore_with(policies: &[(bool, bool)], blocks: u64, breaks: u8, joins: u8, damages: u8) {
+    let mut states = 0;
+    for &(sender_last, receiver_last) in policies {
+        let (seen, finished) = explore(Bounds {
+            blocks,
+            breaks,
+            joins,
+            damages,
+            sender_last,
+            receiver_last,
+        });
+        assert!(finished > 0);
+        states += seen;
+    }
+    println!("{blocks} blocks, {breaks} breaks, {joins} joins, {damages} damages: {states} states");
+}
+
+/// Control frames of both sides on one channel, or on two.
+const TWO: &[(bool, bool)] = &[(false, false), (false, true)];
+const FOUR: &[(bool, bool)] = &[(false, false), (true, false), (false, true), (true, true)];
+
+#[test]
+fn three_blocks_and_no_break() {
+    explore_with(FOUR, 3, 0, 0, 0);
+}
+
+#[test]
+fn three_blocks_and_one_break() {
+    explore_with(&TWO[1..], 3, 1, 0, 0);
+}
+
+#[test]
+fn two_blocks_and_one_damaged_block() {
+    explore_with(FOUR, 2, 0, 0, 1);
+}
+
+#[test]
+fn one_block_two_breaks_and_one_join() {
+    explore_with(&TWO[1..], 1, 2, 1, 0);
+}
+
+#[test]
+fn one_block_one_break_and_one_damaged_block() {
+    explore_with(TWO, 1, 1, 0, 1);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn three_blocks_and_two_breaks() {
+    explore_with(FOUR, 3, 2, 0, 0);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn two_blocks_two_breaks_and_one_join() {
+    explore_with(TWO, 2, 2, 1, 0);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn two_blocks_one_break_and_one_damaged_block() {
+    explore_with(FOUR, 2, 1, 0, 1);
+}
