@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use xdfs_proto::FileId;
 use xdfs_proto::digest::{
     BlockHasher, DigestKind, DigestValue, Fragment, FragmentMap, FragmentState,
 };
@@ -18,7 +19,7 @@ fn content() -> Vec<u8> {
 fn fragment(kind: DigestKind, bytes: &[u8], range: ByteRange) -> Fragment {
     let mut hasher = BlockHasher::new(kind, true, range.start);
     hasher.update(&bytes[range.start as usize..range.end as usize]);
-    hasher.finish().1
+    hasher.finish(FileId(1)).1
 }
 
 fn check(map: &FragmentMap) {

@@ -56,7 +56,7 @@ impl Input<'_> {
 fn zeros(kind: DigestKind, range: ByteRange) -> Fragment {
     let mut hasher = BlockHasher::new(kind, false, range.start);
     hasher.update(&[0; PAYLOAD][..range.len() as usize]);
-    hasher.finish().1
+    hasher.finish(FileId(1)).1
 }
 
 /// The digest of zeros, which an honest sender would name.

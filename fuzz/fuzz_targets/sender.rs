@@ -163,7 +163,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                     match how % 8 {
                         0 => sender.put_back(extent),
-                        1 if length.is_none() => {
+                        1 if length.is_none() && !extent.again => {
                             sender.source_ended(file, extent.range.start);
                         }
                         2 if !extent.again && length.is_some() => {

@@ -91,11 +91,16 @@ impl OpenSink {
         let Some((start, ..)) = run.first() else {
             return Ok(());
         };
-        let slices: Vec<IoSlice<'_>> =
-            run.iter().map(|(_, buffer, len)| IoSlice::new(&buffer[..*len])).collect();
+        let slices: Vec<IoSlice<'_>> = run
+            .iter()
+            .map(|(_, buffer, len)| IoSlice::new(&buffer[..*len]))
+            .collect();
         let len: u64 = run.iter().map(|(_, _, len)| *len as u64).sum();
         self.sink.write_at(*start, &slices)?;
-        let range = ByteRange { start: *start, end: start + len };
+        let range = ByteRange {
+            start: *start,
+            end: start + len,
+        };
         if self.write_back.end == range.start {
             self.write_back.end = range.end;
         } else {
@@ -186,7 +191,12 @@ impl Worker {
                     Err(fault) => Completion::Failed { file, fault },
                 });
             }
-            Job::Write { file, offset, buffer, len } => {
+            Job::Write {
+                file,
+                offset,
+                buffer,
+                len,
+            } => {
                 if self.gathered_file != Some(file) {
                     self.flush();
                     self.gathered_file = Some(file);
@@ -248,7 +258,9 @@ impl Worker {
                 self.fail(file, fault);
             }
         }
-        let buffers = pieces.drain(..).map(|(_, buffer, _)| Completion::Buffer(buffer));
+        let buffers = pieces
+            .drain(..)
+            .map(|(_, buffer, _)| Completion::Buffer(buffer));
         self.done.extend(buffers);
         self.gathered = pieces;
     }

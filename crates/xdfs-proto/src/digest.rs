@@ -20,6 +20,7 @@ use blake3::hazmat::{
 };
 use crc_fast::CrcAlgorithm;
 
+use crate::id::FileId;
 use crate::range::{ByteRange, RangeSet};
 
 /// The smallest subtree of BLAKE3, in bytes: one chunk. Every subtree starts at a multiple of it.
@@ -227,11 +228,33 @@ impl BlockHasher {
         }
     }
 
-    /// The check value and the fragment.
+    /// The hasher of a block with the same payload elsewhere in a file, without passing over the
+    /// bytes again. `None` for BLAKE3, whose state depends on the offset.
     #[must_use]
-    pub fn finish(self) -> (u32, Fragment) {
-        // The register of a 32-bit CRC has no higher bits.
-        let check = self.check.map_or(0, |check| check.finalize() as u32);
+    pub fn moved_to(&self, offset: u64) -> Option<Self> {
+        let state = match &self.state {
+            HasherState::None => HasherState::None,
+            HasherState::Crc64Nvme(crc) => HasherState::Crc64Nvme(*crc),
+            HasherState::Blake3(_) | HasherState::NoSubtree => return None,
+        };
+        Some(Self {
+            check: self.check,
+            offset,
+            length: self.length,
+            state,
+        })
+    }
+
+    /// The check value of the block and its fragment. The check covers, after the payload, the
+    /// number of the file and the offset: a payload in the wrong place is as bad as a wrong one.
+    #[must_use]
+    pub fn finish(self, file: FileId) -> (u32, Fragment) {
+        let check = self.check.map_or(0, |mut check| {
+            check.update(&file.0.to_be_bytes());
+            check.update(&self.offset.to_be_bytes());
+            // The register of a 32-bit CRC has no higher bits.
+            check.finalize() as u32
+        });
         let end = self.offset.saturating_add(self.length);
         let state = match self.state {
             HasherState::None | HasherState::NoSubtree => FragmentState::None,
@@ -442,5 +465,5 @@ fn zero_subtree(start: u64, len: u64) -> Fragment {
         hasher.update(&ZEROS[..piece as usize]);
         left -= piece;
     }
-    hasher.finish().1
+    hasher.finish(FileId(0)).1
 }

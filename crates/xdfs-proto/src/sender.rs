@@ -546,6 +546,13 @@ impl Sender {
         if let Some(file) = self.files.get_mut(&id)
             && file.length.is_none()
         {
+            // Never before what was read of it; what was taken and not read is to be sent still.
+            let read = file.digest.ranges();
+            let length = length.max(read.as_slice().last().map_or(0, |r| r.end));
+            file.unsent = read.gaps(ByteRange {
+                start: 0,
+                end: length,
+            });
             file.length = Some(length);
             self.end_if_complete(id);
         }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use xdfs_proto::ByteRange;
+use xdfs_proto::FileId;
 use xdfs_proto::digest::{
     BlockHasher, DigestKind, DigestValue, Fragment, FragmentMap, FragmentState,
 };
@@ -35,8 +36,9 @@ fn fragment(kind: DigestKind, bytes: &[u8], range: ByteRange) -> Fragment {
     for piece in payload.chunks(1000) {
         hasher.update(piece);
     }
-    let (check, fragment) = hasher.finish();
-    assert_eq!(check, crc_fast::crc32_iscsi(payload));
+    let (check, fragment) = hasher.finish(FileId(9));
+    let place = [&9u32.to_be_bytes()[..], &range.start.to_be_bytes()].concat();
+    assert_eq!(check, crc_fast::crc32_iscsi(&[payload, &place].concat()));
     assert_eq!(fragment.range, range);
     fragment
 }
@@ -101,8 +103,10 @@ fn nothing_has_the_digest_of_nothing() {
 fn the_published_check_values_come_out() {
     let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, true, 0);
     hasher.update(b"123456789");
-    let (check, fragment) = hasher.finish();
-    assert_eq!(check, 0xe306_9283);
+    let (check, fragment) = hasher.finish(FileId(9));
+    let covered = [b"123456789".as_slice(), &[0, 0, 0, 9], &[0; 8]].concat();
+    assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
+    assert_eq!(check, crc_fast::crc32_iscsi(&covered));
     assert_eq!(
         fragment.state,
         FragmentState::Crc64Nvme(0xae8b_1486_0a79_9888)
@@ -113,7 +117,7 @@ fn the_published_check_values_come_out() {
 fn without_a_check_the_value_is_zero() {
     let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, 7);
     hasher.update(b"abc");
-    let (check, fragment) = hasher.finish();
+    let (check, fragment) = hasher.finish(FileId(9));
     assert_eq!(check, 0);
     assert_eq!(fragment.range, ByteRange { start: 7, end: 10 });
 }

@@ -98,7 +98,7 @@ enum Event {
 fn fragment(offset: u64) -> Fragment {
     let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, offset);
     hasher.update(&[0; BLOCK as usize]);
-    hasher.finish().1
+    hasher.finish(FileId(1)).1
 }
 
 fn header(offset: u64) -> BlockHeader {

@@ -213,10 +213,9 @@ impl FromStr for RemotePlace {
 
 impl fmt::Display for RemotePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self
-            .user
-            .as_ref()
-            .map_or_else(String::new, |u| format!("{}@", percent_encode(u.as_bytes(), b"/@")));
+        let user = self.user.as_ref().map_or_else(String::new, |u| {
+            format!("{}@", percent_encode(u.as_bytes(), b"/@"))
+        });
         match &self.address {
             Address::Unix(path) => {
                 let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");

@@ -752,7 +752,8 @@ impl<K: Kernel> Pipeline<K> {
                 late.push(file);
             }
         }
-        self.incomplete.retain(|&file, _| self.receiver.has_file(file));
+        self.incomplete
+            .retain(|&file, _| self.receiver.has_file(file));
         for file in late {
             if self.receiver.has_file(file) {
                 let fault = Fault::new(

@@ -289,7 +289,10 @@ impl<K: Kernel> Pipeline<K> {
             .piece
             .as_ref()
             .is_some_and(|(b, filled)| *filled == b.len());
-        if incoming.remaining == 0 || full || (!complete && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX) {
+        if incoming.remaining == 0
+            || full
+            || (!complete && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX)
+        {
             self.pass_on(slot);
         }
         Ok(Step::Again(n))
@@ -339,7 +342,7 @@ impl<K: Kernel> Pipeline<K> {
         let (fragment, wrong) = match incoming.hasher {
             None => (None, false),
             Some(hasher) => {
-                let (value, fragment) = hasher.finish();
+                let (value, fragment) = hasher.finish(header.file);
                 let wrong = check && value != header.check;
                 ((!wrong).then_some(fragment), wrong)
             }

@@ -50,7 +50,7 @@ pub(super) struct UniformBlock {
     kind: DigestKind,
     check: bool,
     bytes: Arc<[u8]>,
-    value: u32,
+    hasher: BlockHasher,
 }
 
 impl OpenSource {
@@ -258,17 +258,16 @@ impl<K: Kernel> Pipeline<K> {
         let len = extent.range.len() as usize;
         let (grid, length) = self.sender.shape(file).unwrap_or((1, None));
         if source.is_uniform() {
-            let (kind, start) = (open.digest, extent.range.start);
-            let fragment = self.uniform_block(kind, check, len, extent.range);
-            let (fragment, block) = fragment;
+            let kind = open.digest;
+            let (check, fragment, bytes) = self.uniform_block(kind, check, file, extent.range);
             if !extent.again {
                 self.sender.extent_read(file, fragment);
             }
-            debug_assert_eq!(fragment.range.start, start, "the fragment is the extent's");
+            let payload = Payload::Shared(bytes);
             return Ok(Ready::Block {
                 extent,
-                check: block.0,
-                payload: Payload::Shared(block.1),
+                check,
+                payload,
             });
         }
         let base = open.offset;
@@ -334,7 +333,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
         hasher.update(&buffer[..n]);
-        let (value, fragment) = hasher.finish();
+        let (value, fragment) = hasher.finish(file);
         if !extent.again {
             self.sender.extent_read(file, fragment);
         }
@@ -386,7 +385,7 @@ impl<K: Kernel> Pipeline<K> {
                 extent.range.end = extent.range.start + block.len() as u64;
                 let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
                 hasher.update(&block);
-                let (value, fragment) = hasher.finish();
+                let (value, fragment) = hasher.finish(file);
                 self.sender.extent_read(file, fragment);
                 if block.len() < grid as usize {
                     self.sender.source_ended(file, extent.range.end);
@@ -400,41 +399,39 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A block of zeros of any length up to the session's, with its check value, made once.
+    /// A block of zeros: made once for each length, hashed once where the digest allows it.
     fn uniform_block(
         &mut self,
         kind: DigestKind,
         check: bool,
-        len: usize,
+        file: FileId,
         range: ByteRange,
-    ) -> (Fragment, (u32, Arc<[u8]>)) {
-        let cached = self
+    ) -> (u32, Fragment, Arc<[u8]>) {
+        // A block is never longer than the session's block size, a `u32`.
+        let len = range.len() as usize;
+        let known = self
             .uniform
             .as_ref()
-            .filter(|u| u.bytes.len() >= len && u.kind == kind && u.check == check);
-        if let Some(uniform) = cached
-            && uniform.bytes.len() == len
-            && kind == DigestKind::None
-        {
-            let state = xdfs_proto::digest::FragmentState::None;
-            return (
-                Fragment { range, state },
-                (uniform.value, Arc::clone(&uniform.bytes)),
-            );
+            .filter(|u| u.bytes.len() == len && u.kind == kind && u.check == check)
+            .and_then(|u| Some((u.hasher.moved_to(range.start)?, Arc::clone(&u.bytes))));
+        if let Some((hasher, bytes)) = known {
+            let (value, fragment) = hasher.finish(file);
+            return (value, fragment, bytes);
         }
-        let bytes = cached.map_or_else(|| Arc::from(vec![0; len]), |u| Arc::clone(&u.bytes));
+        let bytes: Arc<[u8]> = Arc::from(vec![0; len]);
         let mut hasher = BlockHasher::new(kind, check, range.start);
-        hasher.update(&bytes[..len]);
-        let (value, fragment) = hasher.finish();
-        if bytes.len() == len {
+        hasher.update(&bytes);
+        if let Some(hasher) = hasher.moved_to(0) {
+            let bytes = Arc::clone(&bytes);
             self.uniform = Some(UniformBlock {
                 kind,
                 check,
-                bytes: Arc::clone(&bytes),
-                value,
+                bytes,
+                hasher,
             });
         }
-        (fragment, (value, bytes))
+        let (value, fragment) = hasher.finish(file);
+        (value, fragment, bytes)
     }
 
     /// Checks that a source is still what was offered, when all of it was sent.

@@ -259,6 +259,29 @@ fn x19_the_short_end_of_a_stream_can_be_asked_for() {
     assert_eq!(frames(&mut sender), []);
 }
 
+/// Found by the fuzz target `sender`.
+#[test]
+fn x14_a_source_does_not_end_before_what_was_read_of_it() {
+    let mut sender = accepted(None);
+    send(&mut sender, A);
+    let lost = sender.next_extent().expect("the second block");
+    sender.put_back(lost);
+    assert_eq!(sender.next_extent(), Some(lost));
+    sender.source_ended(FILE, 0);
+    assert!(matches!(
+        frames(&mut sender)[..],
+        [Frame::Eofr { length: BLOCK, .. }]
+    ));
+    // What was taken but not read is sent still.
+    let mut sender = accepted(None);
+    send(&mut sender, A);
+    sender.next_extent().expect("the second block");
+    sender.source_ended(FILE, 2 * BLOCK);
+    assert_eq!(frames(&mut sender), []);
+    assert_eq!(send(&mut sender, A).range, range(BLOCK, 2 * BLOCK));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+}
+
 #[test]
 fn x24_eofr_comes_when_every_byte_is_assigned() {
     let mut sender = accepted(Some(2 * BLOCK));

@@ -1,6 +1,7 @@
 //! The simulated stores: sources whose bytes a formula gives, and sinks that forget at a crash
 //! what wasn't made durable.
 
+use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment, FragmentMap};
 use xdfs_proto::{ByteRange, RangeSet};
 
@@ -77,7 +78,7 @@ impl Source {
 pub(crate) fn hash(kind: DigestKind, offset: u64, bytes: &[u8]) -> (u32, Fragment) {
     let mut hasher = BlockHasher::new(kind, true, offset);
     hasher.update(bytes);
-    hasher.finish()
+    hasher.finish(FileId(1))
 }
 
 /// The partial file of one target and what stands under its name.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::ByteRange;
+use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment, FragmentMap};
 
 use crate::{describe, hex};
@@ -24,7 +25,7 @@ fn vector(name: &str, length: u64, block_size: u64, kind: DigestKind, zeros: Byt
         let end = (start + block_size).min(length);
         let mut hasher = BlockHasher::new(kind, true, start);
         hasher.update(&content[start as usize..end as usize]);
-        hasher.finish()
+        hasher.finish(FileId(1))
     };
     let blocks: Vec<(u32, Fragment)> = (0..length)
         .step_by(block_size as usize)

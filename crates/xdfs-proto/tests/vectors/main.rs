@@ -171,7 +171,7 @@ fn blocks() {
         let length = payload.len() as u32;
         let header = BlockHeader {
             file,
-            check: hasher.finish().0,
+            check: hasher.finish(file).0,
             offset,
             length,
         };
@@ -179,7 +179,7 @@ fn blocks() {
         made.push(vector(name, &bytes, describe::block(&header, &payload)));
     }
     let about = "Whole BLOCK frames with their payload; see docs/protocol/frames.md. The check is \
-                 the CRC-32C of the payload, or 0 where there is none.";
+                 the CRC-32C of payload, file number and offset, or 0 where there is none.";
     compare("blocks", about, &made, &negative::blocks());
     for (name, bytes) in stored("blocks") {
         let header: [u8; BLOCK_HEADER_BYTES] = *bytes.first_chunk().expect("a header");
@@ -190,8 +190,10 @@ fn blocks() {
         assert_eq!(block.encode(), header, "{name}");
         let payload = &bytes[BLOCK_HEADER_BYTES..];
         assert_eq!(payload.len(), block.length as usize, "{name}");
+        let place = [&block.file.0.to_be_bytes()[..], &block.offset.to_be_bytes()].concat();
+        let covered = [payload, &place].concat();
         assert!(
-            block.check == 0 || block.check == crc_fast::crc32_iscsi(payload),
+            block.check == 0 || block.check == crc_fast::crc32_iscsi(&covered),
             "{name}"
         );
     }

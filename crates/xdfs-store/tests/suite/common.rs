@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::path::Path;
 
+use xdfs_proto::FileId;
 use xdfs_proto::ByteRange;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
 use xdfs_proto::frame::SourceTag;
@@ -54,7 +55,7 @@ pub(crate) fn write(opened: &mut OpenedSink, offset: u64, bytes: &[u8]) {
 pub(crate) fn fragment(kind: DigestKind, offset: u64, bytes: &[u8]) -> Fragment {
     let mut hasher = BlockHasher::new(kind, false, offset);
     hasher.update(bytes);
-    hasher.finish().1
+    hasher.finish(FileId(1)).1
 }
 
 /// Writes a range, makes it durable, and records it.

@@ -311,7 +311,7 @@ pub(crate) fn block_header(offset: u64, payload: &[u8]) -> BlockHeader {
     hasher.update(payload);
     BlockHeader {
         file: FileId(1),
-        check: hasher.finish().0,
+        check: hasher.finish(FileId(1)).0,
         offset,
         length: u32::try_from(payload.len()).unwrap(),
     }
@@ -322,7 +322,7 @@ pub(crate) fn digest(bytes: &[u8]) -> DigestValue {
     let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, 0);
     hasher.update(bytes);
     let mut map = FragmentMap::new(DigestKind::Crc64Nvme);
-    assert!(bytes.is_empty() || map.insert(hasher.finish().1));
+    assert!(bytes.is_empty() || map.insert(hasher.finish(FileId(1)).1));
     map.digest(bytes.len() as u64).unwrap()
 }
 
