@@ -157,7 +157,10 @@ fuzz_target!(|data: &[u8]| {
                     let (file, how) = (extent.file, input.u8());
                     let (grid, length) = sender.shape(file).expect("it was accepted");
                     assert!(!extent.range.is_empty() && extent.range.len() <= grid);
-                    assert!(length.is_none_or(|n| extent.range.end <= n));
+                    assert!(
+                        length.is_none_or(|n| extent.range.end <= n),
+                        "{extent:?} of {length:?}: {sender:?}"
+                    );
                     for (of, ranges) in &durable {
                         assert!(*of != file || !ranges.overlaps(extent.range));
                     }

@@ -108,9 +108,9 @@ fn head(page: &mut String, machine: &Machine, options: &Options) {
          the tiny group. {}Figures are medians, with smallest and largest in brackets. GB and MB \
          are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
          memory is the peak resident size of each, the largest of all runs; \"other\" is the \
-         largest CPU time that the rest of the machine took during a run: rows with much of it were \
-         disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The first \
-         copy of every row is compared with its source byte by byte.",
+         largest CPU time that the rest of the machine took during a run: rows with much of it \
+         were disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The \
+         first copy of every row is compared with its source byte by byte.",
         options.repetitions,
         plan::runs_per_repetition(Group::Tiny, options.quick),
         if options.quick {
@@ -220,7 +220,8 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
 fn memory_table(page: &mut String, rows: &[&Row]) {
     line!(
         page,
-        "| way | tool | n | GB/s | GB/s, whole command | CPU s/GB | client MB | server MB | other s |"
+        "| way | tool | n | GB/s | GB/s, whole command | CPU s/GB \
+         | client MB | server MB | other s |"
     );
     line!(page, "|---|---|---:|---:|---:|---:|---:|---:|---:|");
     for row in rows {
@@ -240,7 +241,8 @@ fn memory_table(page: &mut String, rows: &[&Row]) {
 fn file_table(page: &mut String, rows: &[&Row]) {
     line!(
         page,
-        "| way | MB | tool | n | GB/s | of that sync s | CPU s/GB | client MB | server MB | other s |"
+        "| way | MB | tool | n | GB/s | of that sync s | CPU s/GB \
+         | client MB | server MB | other s |"
     );
     line!(page, "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|");
     for row in rows {

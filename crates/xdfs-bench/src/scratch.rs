@@ -1,7 +1,7 @@
 //! Folders that vanish and a guard that outlives a killed benchmark.
 //!
-//! A scratch folder has a name nobody else has and is removed when its value is dropped. Dropping is
-//! not enough when the benchmark is interrupted or killed, and files of gigabytes in a tmpfs are
+//! A scratch folder has a name nobody else has and is removed when its value is dropped. Dropping
+//! is not enough when the benchmark is interrupted or killed, and files of gigabytes in a tmpfs are
 //! memory: so a small shell in a process group of its own waits for the end of a pipe, and then
 //! ends the servers and removes the folders that are still registered with it. It ends only
 //! processes that this benchmark started, by their ids. Called by `main`, `session` and `server`.
@@ -21,7 +21,8 @@ pids=" "
 while read -r line; do
   case $line in
     +*) pids="$pids${line#+} ";;
-    -*) pid=${line#-}; case $pids in *" $pid "*) pids="${pids%%" $pid "*} ${pids#*" $pid "}";; esac;;
+    -*) pid=${line#-}
+        case $pids in *" $pid "*) pids="${pids%%" $pid "*} ${pids#*" $pid "}";; esac;;
   esac
 done
 for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done

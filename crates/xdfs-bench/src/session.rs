@@ -2,9 +2,9 @@
 //!
 //! A repetition runs every row of a group once before the next repetition begins, every other one
 //! in reverse order: what drifts on the machine hits all rows alike. A row that fails is not run
-//! again and the report says why. Every run gets a fresh server, so that its memory is its own; only
-//! the tiny group keeps servers up, because it asks what a command costs with a server that is up.
-//! Called by `main`.
+//! again and the report says why. Every run gets a fresh server, so that its memory is its own;
+//! only the tiny group keeps servers up, because it asks what a command costs with a server that
+//! is up. Called by `main`.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -1,10 +1,10 @@
 //! What must be reached, and whether it was.
 //!
-//! Every requirement is judged by the median of figures of the same run of the benchmark: ratios are
-//! taken within a repetition. Against GridFTP a file transfer by xdfs with its own choice of
+//! Every requirement is judged by the median of figures of the same run of the benchmark: ratios
+//! are taken within a repetition. Against GridFTP a file transfer by xdfs with its own choice of
 //! channels must hold against GridFTP's best setting, found afterwards among those measured: the
-//! comparison that is hardest for xdfs. Requirements of groups that were not run are left out; those
-//! that could not be judged say why. Called by `main`.
+//! comparison that is hardest for xdfs. Requirements of groups that were not run are left out;
+//! those that could not be judged say why. Called by `main`.
 
 use serde::Serialize;
 

@@ -37,6 +37,8 @@ pub(crate) struct Incoming {
     pub(crate) hasher: Option<BlockHasher>,
     /// Payload bytes not yet read from the stream.
     pub(crate) remaining: usize,
+    /// Its sink takes bytes only in order: nothing of it is passed on before all of it is verified.
+    pub(crate) whole: bool,
     /// Payload bytes given to the storage, or dropped.
     pub(crate) done: usize,
     /// The piece that is being filled.
@@ -100,6 +102,8 @@ pub(crate) struct Channel {
     pub(crate) idle_queued: bool,
     /// Waits for a buffer of the pool before it can read on.
     pub(crate) starved: bool,
+    /// Waits for the bound on the rate to let payload through.
+    pub(crate) throttled: bool,
     /// Takes no further block; closes when it owes nothing.
     pub(crate) leaving: bool,
     /// When it was opened, and since when the frame that is incomplete has been coming.
@@ -133,6 +137,7 @@ impl Channel {
             write_queued: false,
             idle_queued: false,
             starved: false,
+            throttled: false,
             leaving: false,
             opened_at: now,
             frame_since: None,
@@ -274,8 +279,8 @@ impl Channel {
     }
 
     /// Reads payload into the current piece, and the header that follows it into the input.
-    /// Returns the bytes of payload, and whether all that was asked for came.
-    pub(crate) fn read_payload(&mut self) -> io::Result<Option<(usize, bool)>> {
+    /// At most `limit` bytes of payload. Returns how many, and whether all that was asked for came.
+    pub(crate) fn read_payload(&mut self, limit: usize) -> io::Result<Option<(usize, bool)>> {
         let Some(Incoming {
             remaining,
             piece: Some((buffer, filled)),
@@ -285,7 +290,7 @@ impl Channel {
             return Ok(None);
         };
         let mut lookahead = [0; LOOKAHEAD_BYTES];
-        let want = (*remaining).min(buffer.len() - *filled);
+        let want = (*remaining).min(buffer.len() - *filled).min(limit);
         let ahead = if want == *remaining {
             LOOKAHEAD_BYTES
         } else {
@@ -303,6 +308,14 @@ impl Channel {
         *remaining -= payload;
         self.input.extend_from_slice(&lookahead[..n - payload]);
         Ok(Some((payload, payload == want)))
+    }
+
+    /// Takes the current piece away if nothing is in it.
+    pub(crate) fn take_empty_piece(&mut self) -> Option<Buffer> {
+        let piece = &mut self.incoming.as_mut()?.piece;
+        piece
+            .take_if(|(_, filled)| *filled == 0)
+            .map(|(buffer, _)| buffer)
     }
 
     /// Takes `n` used bytes off the front of the input.

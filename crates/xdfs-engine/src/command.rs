@@ -162,7 +162,8 @@ pub enum LimitedBy {
 pub struct Outcome {
     /// Bytes of the transfer, those of an earlier attempt included.
     pub bytes: u64,
-    /// From the order to the publication.
+    /// From the order, or from the end of the transfer before it if that was later, to the
+    /// publication. Zero for a dry run.
     pub elapsed: Duration,
     /// Most channels that were alive at once.
     pub channels: u32,

@@ -3,7 +3,7 @@
 //!
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
-//! - [`storage`]: the thread that writes what a session receives, and makes it durable.
+//! - `storage`: the thread that writes what a session receives, and makes it durable.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`kernel`]: how a pipeline waits; replaceable.
 //!

@@ -80,6 +80,11 @@ impl BufferPool {
         self.free.push(buffer);
     }
 
+    /// Number of buffers that can be had.
+    pub(crate) fn available(&self) -> usize {
+        self.max - self.in_use()
+    }
+
     /// Number of buffers that are out.
     pub(crate) fn in_use(&self) -> usize {
         self.made - self.free.len()

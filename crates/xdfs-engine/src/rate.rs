@@ -37,6 +37,11 @@ impl Bucket {
         self.tokens > 0.0
     }
 
+    /// Bytes that may pass at once while the bucket is open; at least 1.
+    pub(crate) fn allowance(&self) -> usize {
+        self.tokens.max(1.0) as usize
+    }
+
     /// Takes what passed.
     pub(crate) fn take(&mut self, bytes: u64) {
         self.tokens -= bytes as f64;

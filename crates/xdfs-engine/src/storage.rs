@@ -197,7 +197,13 @@ impl Worker {
                 buffer,
                 len,
             } => {
-                if self.gathered_file != Some(file) {
+                let end = offset + len as u64;
+                let again = self
+                    .gathered
+                    .iter()
+                    .any(|(at, _, len)| *at < end && offset < at + *len as u64);
+                // What comes again replaces what came before: that must be written first.
+                if self.gathered_file != Some(file) || again {
                     self.flush();
                     self.gathered_file = Some(file);
                 }

@@ -19,7 +19,7 @@ pub struct Limits {
     pub resume_ranges_max: usize,
     /// Most separate ranges that a receiver keeps of one file before it refuses further blocks.
     pub fragments_max: usize,
-    /// Most bytes of the payload in flight (sent and not acknowledged) of a session on a short path.
+    /// Most bytes of payload in flight (sent and not acknowledged) of a session on a short path.
     pub in_flight_bytes_max: u64,
     /// Time from the first byte to a finished opening exchange.
     pub opening_timeout: Duration,

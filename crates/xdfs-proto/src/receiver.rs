@@ -499,6 +499,10 @@ impl Receiver {
         file.arriving.remove(&range.start);
         if wrong {
             file.mismatches += 1;
+            if file.length.is_none() && file.tail == Some(range.end) {
+                // What a damaged block says of the end isn't believed.
+                file.tail = None;
+            }
             if file.mismatches > MISMATCHES_MAX {
                 let fault = Fault::new(
                     Code::IntegrityMismatch,

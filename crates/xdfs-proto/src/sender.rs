@@ -117,6 +117,8 @@ struct Channel {
     sent_frames: u64,
     acknowledged_frames: u64,
     last_progress: Duration,
+    /// Bytes that the session had acknowledged at the last progress of this channel.
+    acknowledged_before: u64,
 }
 
 /// The sending machine of one session. See the module documentation.
@@ -125,6 +127,8 @@ pub struct Sender {
     limits: Limits,
     in_flight: u64,
     in_flight_max: u64,
+    /// Bytes acknowledged in all, on all channels.
+    acknowledged_bytes: u64,
     files: BTreeMap<FileId, File>,
     channels: BTreeMap<ChannelIndex, Channel>,
     outputs: VecDeque<Output>,
@@ -136,7 +140,7 @@ pub struct Sender {
 }
 
 /// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
-pub const HOLE_BYTES_MAX: u64 = 1 << 30;
+pub const HOLE_BYTES_MAX: u64 = 64 << 20;
 /// Farewells that are kept.
 const FAREWELLS_KEPT: usize = 64;
 
@@ -149,6 +153,7 @@ impl Sender {
             limits,
             in_flight: 0,
             in_flight_max,
+            acknowledged_bytes: 0,
             files: BTreeMap::new(),
             channels: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -352,7 +357,6 @@ impl Sender {
                 state.acknowledged_frames, state.sent_frames
             )));
         }
-        state.last_progress = now;
         self.last_progress = now;
         while state.acknowledged_frames < data_frames {
             state.acknowledged_frames += 1;
@@ -360,10 +364,13 @@ impl Sender {
                 break;
             };
             self.in_flight -= extent.range.len();
+            self.acknowledged_bytes += extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
                 file.acknowledged += extent.range.len();
             }
         }
+        state.last_progress = now;
+        state.acknowledged_before = self.acknowledged_bytes;
         Ok(())
     }
 
@@ -575,6 +582,7 @@ impl Sender {
         }
         if state.unacknowledged.is_empty() {
             state.last_progress = now;
+            state.acknowledged_before = self.acknowledged_bytes;
         }
         state.unacknowledged.push_back(extent);
         state.sent_frames += 1;
@@ -649,10 +657,11 @@ impl Sender {
         self.files.contains_key(&id)
     }
 
-    /// Whether the file is or was offered or refused here, so that a request for it is one that came again.
+    /// Whether the file is or was offered or refused here, so that a request for it is one that
+    /// came again. The number 0 names no file and counts as used.
     #[must_use]
     pub fn was_offered(&self, id: FileId) -> bool {
-        self.numbers.contains(id)
+        id.0 == 0 || self.numbers.contains(id)
     }
 
     /// Whether no file is left.
@@ -697,13 +706,19 @@ impl Sender {
     /// channel did in the meantime (else it is the receiver that is slow, not a channel).
     pub fn handle_timeout(&mut self, now: Duration) {
         let timeout = self.limits.stall_timeout;
-        let others = self.last_progress;
         for (&index, channel) in &mut self.channels {
             if channel.unacknowledged.is_empty() || channel.last_progress + timeout > now {
                 continue;
             }
-            if others > channel.last_progress {
+            // In the time in which all that was outstanding was acknowledged twice over, a
+            // channel that works would have had its turn, however slow the receiver is.
+            let others = self.acknowledged_bytes - channel.acknowledged_before;
+            let own: u64 = channel.unacknowledged.iter().map(|e| e.range.len()).sum();
+            // Or the others are done, and nothing was heard since.
+            let alone = own == self.in_flight && self.last_progress + timeout <= now;
+            if others > 2 * self.in_flight || (others > 0 && alone) {
                 self.outputs.push_back(Output::CloseChannel(index));
+                channel.acknowledged_before = self.acknowledged_bytes;
             }
             // Asked again after another timeout.
             channel.last_progress = now;

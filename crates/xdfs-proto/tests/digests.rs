@@ -294,7 +294,11 @@ fn a_hasher_can_go_to_another_thread() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 96,
+        ..ProptestConfig::default()
+    })]
 
     /// Any block size, any order, resumed in the middle through the fragments of one side.
     #[test]

@@ -258,7 +258,11 @@ fn frame() -> impl Strategy<Value = Frame> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 512,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_frame_reads_back_as_written(frame in frame()) {
@@ -269,7 +273,8 @@ proptest! {
     #[test]
     fn a_frame_cut_anywhere_is_refused(frame in frame()) {
         let bytes = encode(&frame);
-        let header = FrameHeader::decode(*bytes.first_chunk().unwrap(), &Limits::default()).unwrap();
+        let limits = Limits::default();
+        let header = FrameHeader::decode(*bytes.first_chunk().unwrap(), &limits).unwrap();
         prop_assert_eq!(header.length as usize, bytes.len() - FRAME_HEADER_BYTES);
         let body = &bytes[FRAME_HEADER_BYTES..];
         for len in 0..body.len() {
@@ -314,7 +319,8 @@ proptest! {
         prop_assert!(header.is_block());
         let rest: [u8; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES] = rest.try_into().unwrap();
         prop_assert_eq!(BlockHeader::decode(header, rest), Ok(block));
-        prop_assert_eq!(block.range(), ByteRange { start: offset, end: offset + u64::from(length) });
+        let end = offset + u64::from(length);
+        prop_assert_eq!(block.range(), ByteRange { start: offset, end });
     }
 }
 

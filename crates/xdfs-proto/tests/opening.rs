@@ -64,7 +64,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_hello_reads_back_as_written(hello in hello(), rest in prop::collection::vec(any::<u8>(), 0..9)) {
+    fn a_hello_reads_back_as_written(
+        hello in hello(),
+        rest in prop::collection::vec(any::<u8>(), 0..9),
+    ) {
         let bytes = hello_bytes(&hello);
         for len in 0..bytes.len() {
             prop_assert_eq!(Hello::decode(&bytes[..len]), Ok(None));
@@ -75,7 +78,10 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_reads_back_as_written(answer in answer(), rest in prop::collection::vec(any::<u8>(), 0..9)) {
+    fn an_answer_reads_back_as_written(
+        answer in answer(),
+        rest in prop::collection::vec(any::<u8>(), 0..9),
+    ) {
         let bytes = answer_bytes(&answer);
         for len in 0..bytes.len() {
             prop_assert_eq!(Answer::decode(&bytes[..len]), Ok(None));
@@ -85,7 +91,12 @@ proptest! {
     }
 
     #[test]
-    fn damage_never_panics(hello in hello(), answer in answer(), at in any::<prop::sample::Index>(), to: u8) {
+    fn damage_never_panics(
+        hello in hello(),
+        answer in answer(),
+        at in any::<prop::sample::Index>(),
+        to: u8,
+    ) {
         let mut bytes = hello_bytes(&hello);
         let i = at.index(bytes.len());
         bytes[i] = to;

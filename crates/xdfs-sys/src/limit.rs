@@ -7,7 +7,10 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let limit = getrlimit(Resource::Nofile);
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
         match setrlimit(Resource::Nofile, raised) {
             Ok(()) => limit.maximum,
             Err(_) => limit.current,

@@ -51,7 +51,10 @@ impl Poller {
         Ok(Self {
             poll,
             events: mio::Events::with_capacity(1024),
-            injected: Arc::new(Injected { waker, queue: Mutex::new(Vec::new()) }),
+            injected: Arc::new(Injected {
+                waker,
+                queue: Mutex::new(Vec::new()),
+            }),
         })
     }
 
@@ -89,7 +92,11 @@ impl Poller {
                 writable: event.is_writable() || event.is_write_closed() || failed,
             });
         }
-        let mut queue = self.injected.queue.lock().unwrap_or_else(|e| e.into_inner());
+        let mut queue = self
+            .injected
+            .queue
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
         out.append(&mut queue);
         Ok(())
     }

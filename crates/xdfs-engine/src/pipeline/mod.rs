@@ -7,12 +7,18 @@
 //! - `open`: channels on their way into the session.
 //! - `receive`: frames and payload that come in.
 //! - `send`: blocks that go out.
-//! - `control`: orders, machine outputs, transfers, faults.
+//! - `control`: orders, frames that aren't payload, what the machines want.
+//! - `transfer`: transfers, their sources and sinks.
+//! - `deadline`: what depends on time alone.
+//! - `closing`: the end of the session.
 
+mod closing;
 mod control;
+mod deadline;
 mod open;
 mod receive;
 mod send;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -33,9 +39,9 @@ use crate::pool::BufferPool;
 use crate::rate::Bucket;
 use crate::storage::Storage;
 
-use control::Transfer;
 use open::Dialer;
 use send::OpenSource;
+use transfer::Transfer;
 
 /// Default payload of a block in bytes: with its copy it fits the second level cache.
 pub(crate) const BLOCK_BYTES: u32 = 256 << 10;
@@ -95,7 +101,14 @@ pub struct Pipeline<K> {
     read_queue: VecDeque<usize>,
     write_queue: VecDeque<usize>,
     idle_queue: VecDeque<usize>,
-    starved: Vec<usize>,
+    /// Channels that wait for a buffer, those that have waited longest first.
+    starved: VecDeque<usize>,
+    /// Channels that wait for the bound on the rate.
+    throttled: Vec<usize>,
+    /// Files whose sinks take bytes only in order.
+    ordered: BTreeSet<FileId>,
+    /// The last turn ended with channels that could take more blocks.
+    more_to_send: bool,
     /// Frames for whichever channel is open first.
     homeless: VecDeque<Frame>,
     sender: Sender,
@@ -194,7 +207,10 @@ impl<K: Kernel> Pipeline<K> {
             read_queue: VecDeque::new(),
             write_queue: VecDeque::new(),
             idle_queue: VecDeque::new(),
-            starved: Vec::new(),
+            starved: VecDeque::new(),
+            throttled: Vec::new(),
+            ordered: BTreeSet::new(),
+            more_to_send: false,
             homeless: VecDeque::new(),
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
             receiver: Receiver::new(limits.clone()),
@@ -278,7 +294,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// How long nothing can be done unless something becomes ready.
     fn wait_time(&self) -> Option<Duration> {
-        let busy = !self.read_queue.is_empty() || !self.write_queue.is_empty();
+        let busy = !self.read_queue.is_empty() || !self.write_queue.is_empty() || self.more_to_send;
         if busy {
             return Some(Duration::ZERO);
         }
@@ -319,7 +335,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         };
         let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
-        if wants_read && !channel.read_queued && !channel.starved {
+        if wants_read && !channel.read_queued && !channel.starved && !channel.throttled {
             channel.read_queued = true;
             self.read_queue.push_back(slot);
         }

@@ -457,6 +457,13 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let (index, peer) = (channel.index, channel.peer.clone());
+        let arrived = channel.incoming.as_ref().map(|i| {
+            let pending = i.piece.as_ref().map_or(0, |(_, filled)| *filled);
+            (i.header.file, (i.done + pending) as u64)
+        });
+        if let Some((file, bytes)) = arrived {
+            self.count_again(file, bytes);
+        }
         self.remove_channel(slot);
         self.live -= 1;
         self.sender.channel_down(index);

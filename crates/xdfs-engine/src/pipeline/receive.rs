@@ -2,15 +2,19 @@
 
 use std::io::ErrorKind;
 
-use xdfs_proto::digest::BlockHasher;
+use xdfs_proto::digest::{BlockHasher, Fragment};
 use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::receiver::Disposition;
-use xdfs_proto::{Code, DigestKind, Fault, handshake};
+use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, handshake};
 
 use super::{PIECES_HELD_MAX, Pipeline, TURN_BYTES};
 use crate::channel::Incoming;
 use crate::kernel::Kernel;
+use crate::rate::Bucket;
 use crate::storage::Job;
+
+/// The share of a turn that a frame without payload takes, in bytes.
+const FRAME_TURN_BYTES: usize = 16 << 10;
 
 /// What came of one attempt to read.
 enum Step {
@@ -20,6 +24,8 @@ enum Step {
     Blocked,
     /// No buffer is free.
     Starved,
+    /// The bound on the rate lets nothing through now.
+    Throttled,
     /// The peer closed the channel in an orderly way.
     End,
 }
@@ -33,9 +39,7 @@ enum Trouble {
 impl<K: Kernel> Pipeline<K> {
     /// Serves every channel that can be read, each up to a turn.
     pub(super) fn receive_all(&mut self) {
-        if self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
-            return;
-        }
+        self.wake_waiting();
         for _ in 0..self.read_queue.len() {
             let Some(slot) = self.read_queue.pop_front() else {
                 break;
@@ -67,6 +71,32 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// Lets channels go on for which there is a buffer now, or which the rate lets through again.
+    fn wake_waiting(&mut self) {
+        for _ in 0..self.receive_pool.available() {
+            let Some(slot) = self.starved.pop_front() else {
+                break;
+            };
+            if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                channel.starved = false;
+                self.queue(slot);
+            }
+        }
+        if !self.throttled.is_empty() && self.is_rate_open() {
+            for slot in std::mem::take(&mut self.throttled) {
+                if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                    channel.throttled = false;
+                    self.queue(slot);
+                }
+            }
+        }
+    }
+
+    /// Whether the bound on the rate, if there is one, lets payload through now.
+    pub(super) fn is_rate_open(&mut self) -> bool {
+        self.bucket.as_mut().is_none_or(|b| b.is_open(self.now))
+    }
+
     fn receive_turn(&mut self, slot: usize) {
         let mut turn = 0;
         while turn < TURN_BYTES {
@@ -81,7 +111,14 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(Step::Starved) => {
                     if let Some(Some(channel)) = self.channels.get_mut(slot) {
                         channel.starved = true;
-                        self.starved.push(slot);
+                        self.starved.push_back(slot);
+                    }
+                    return;
+                }
+                Ok(Step::Throttled) => {
+                    if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                        channel.throttled = true;
+                        self.throttled.push(slot);
                     }
                     return;
                 }
@@ -98,7 +135,7 @@ impl<K: Kernel> Pipeline<K> {
                     return;
                 }
             }
-            if self.ended.is_some() || self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+            if self.ended.is_some() {
                 break;
             }
             // Acknowledgements and answers must not wait for the end of a long turn.
@@ -119,8 +156,8 @@ impl<K: Kernel> Pipeline<K> {
         if channel.incoming.is_some() {
             return self.receive_payload(slot);
         }
-        if self.parse(slot)? {
-            return Ok(Step::Again(0));
+        if let Some(cost) = self.parse(slot)? {
+            return Ok(Step::Again(cost));
         }
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
             return Ok(Step::Blocked);
@@ -154,31 +191,32 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Takes one frame, or the header of a block, off the input. `false` if it isn't complete.
-    fn parse(&mut self, slot: usize) -> Result<bool, Trouble> {
+    /// Takes one frame, or the header of a block, off the input, and tells its share of the turn.
+    /// `None` if it isn't complete.
+    fn parse(&mut self, slot: usize) -> Result<Option<usize>, Trouble> {
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
-            return Ok(false);
+            return Ok(None);
         };
         let index = channel.index;
         let Some(head) = channel.input.first_chunk::<FRAME_HEADER_BYTES>() else {
-            return Ok(false);
+            return Ok(None);
         };
         let head =
             FrameHeader::decode(*head, &self.limits).map_err(|e| Trouble::Session(e.fault()))?;
         if !head.is_block() {
             let taken = handshake::take_frame(&channel.input, &self.limits);
             let Some((frame, used)) = taken.map_err(Trouble::Session)? else {
-                return Ok(false);
+                return Ok(None);
             };
             channel.consume(used);
             channel.frame_since = (!channel.input.is_empty()).then_some(self.now);
             return self
                 .handle_frame(slot, index, frame)
-                .map(|()| true)
+                .map(|()| Some(FRAME_TURN_BYTES))
                 .map_err(Trouble::Session);
         }
         let Some(bytes) = channel.input.get(FRAME_HEADER_BYTES..BLOCK_HEADER_BYTES) else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut rest = [0; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES];
         rest.copy_from_slice(bytes);
@@ -198,7 +236,7 @@ impl<K: Kernel> Pipeline<K> {
             .begin_block(index, &header)
             .map_err(Trouble::Session)?;
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
-            return Ok(false);
+            return Ok(None);
         };
         channel.consume(BLOCK_HEADER_BYTES);
         channel.frame_since = Some(self.now);
@@ -210,10 +248,11 @@ impl<K: Kernel> Pipeline<K> {
             hasher: kind.map(|k: DigestKind| BlockHasher::new(k, channel.check, header.offset)),
             remaining: header.length as usize,
             header,
+            whole: self.ordered.contains(&header.file),
             done: 0,
             piece: None,
         });
-        Ok(true)
+        Ok(Some(0))
     }
 
     /// Reads payload of the block that is arriving.
@@ -224,6 +263,10 @@ impl<K: Kernel> Pipeline<K> {
         let Some(incoming) = &mut channel.incoming else {
             return Ok(Step::Again(0));
         };
+        if self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+            return Ok(Step::Throttled);
+        }
+        let allowance = self.bucket.as_ref().map_or(usize::MAX, Bucket::allowance);
         if incoming.piece.is_none() {
             match self.receive_pool.take() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
@@ -256,7 +299,7 @@ impl<K: Kernel> Pipeline<K> {
         if !channel.readable {
             return Ok(Step::Blocked);
         }
-        match channel.read_payload() {
+        match channel.read_payload(allowance) {
             Ok(None) => Ok(Step::Again(0)),
             Ok(Some((n, complete))) => {
                 if let Some(bucket) = &mut self.bucket {
@@ -266,6 +309,10 @@ impl<K: Kernel> Pipeline<K> {
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 channel.readable = false;
+                // A channel that has nothing to read keeps no empty buffer from the others.
+                if let Some(buffer) = channel.take_empty_piece() {
+                    self.receive_pool.give(buffer);
+                }
                 Ok(Step::Blocked)
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
@@ -291,7 +338,9 @@ impl<K: Kernel> Pipeline<K> {
             .is_some_and(|(b, filled)| *filled == b.len());
         if incoming.remaining == 0
             || full
-            || (!complete && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX)
+            || (!complete
+                && !incoming.whole
+                && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX)
         {
             self.pass_on(slot);
         }
@@ -299,69 +348,83 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Hashes the current piece and gives it to the storage; ends the block if it was the last.
+    /// The piece that shows the check value to be wrong isn't written, so that a block of one
+    /// piece, the common case, is written only if it is right.
     fn pass_on(&mut self, slot: usize) {
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
             return;
         };
-        let index = channel.index;
+        let (index, check) = (channel.index, channel.check);
         let Some(incoming) = &mut channel.incoming else {
             return;
         };
         let header = incoming.header;
+        let Some((buffer, len)) = incoming.piece.take() else {
+            return;
+        };
+        let offset = header.offset + incoming.done as u64;
+        incoming.done += len;
         let wanted = incoming.hasher.is_some();
-        if let Some((buffer, len)) = incoming.piece.take() {
-            let offset = header.offset + incoming.done as u64;
-            incoming.done += len;
-            if let Some(hasher) = &mut incoming.hasher {
-                hasher.update(&buffer[..len]);
-            }
-            if wanted && len > 0 && self.receiver.has_file(header.file) {
-                let job = Job::Write {
-                    file: header.file,
+        if let Some(hasher) = &mut incoming.hasher {
+            hasher.update(&buffer[..len]);
+        }
+        let ends = incoming.remaining == 0;
+        let hasher = if ends { incoming.hasher.take() } else { None };
+        if ends {
+            channel.incoming = None;
+            channel.frame_since = None;
+        }
+        let (fragment, wrong) = hasher.map_or((None, false), |hasher| {
+            let (value, fragment) = hasher.finish(header.file);
+            let wrong = check && value != header.check;
+            ((!wrong).then_some(fragment), wrong)
+        });
+        if wanted && len > 0 && !wrong && self.receiver.has_file(header.file) {
+            let file = header.file;
+            self.at_storage += 1;
+            self.storage.submit(
+                file,
+                Job::Write {
+                    file,
                     offset,
                     buffer,
                     len,
-                };
-                self.at_storage += 1;
-                self.storage.submit(header.file, job);
-            } else {
-                self.receive_pool.give(buffer);
-            }
-        }
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
-            return;
-        };
-        if channel.incoming.as_ref().is_none_or(|i| i.remaining > 0) {
-            return;
-        }
-        let Some(incoming) = channel.incoming.take() else {
-            return;
-        };
-        channel.frame_since = None;
-        let check = channel.check;
-        let (fragment, wrong) = match incoming.hasher {
-            None => (None, false),
-            Some(hasher) => {
-                let (value, fragment) = hasher.finish(header.file);
-                let wrong = check && value != header.check;
-                ((!wrong).then_some(fragment), wrong)
-            }
-        };
-        if wrong {
-            tracing::warn!(channel = %index, file = %header.file, offset = header.offset,
-                "the check value of a block is wrong; it is asked for again");
-        }
-        let new = self.receiver.end_block(index, &header, fragment, wrong);
-        if let (true, Some(fragment)) = (new, fragment) {
-            self.storage.submit(
-                header.file,
-                Job::Held {
-                    file: header.file,
-                    fragment,
                 },
             );
+        } else {
+            self.receive_pool.give(buffer);
         }
-        self.complete_inline();
+        if ends {
+            self.end_block(index, &header, fragment, wrong);
+        }
+        self.complete();
+    }
+
+    fn end_block(
+        &mut self,
+        index: ChannelIndex,
+        header: &BlockHeader,
+        fragment: Option<Fragment>,
+        wrong: bool,
+    ) {
+        let file = header.file;
+        if wrong {
+            tracing::warn!(channel = %index, %file, offset = header.offset,
+                "the check value of a block is wrong; it is asked for again");
+        } else if fragment.is_none() {
+            self.count_again(file, header.length.into());
+        }
+        let new = self.receiver.end_block(index, header, fragment, wrong);
+        if let (true, Some(fragment)) = (new, fragment) {
+            self.storage.submit(file, Job::Held { file, fragment });
+        }
+    }
+
+    /// Counts bytes of a download that came, or will have come, more than once.
+    pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
+        if let Some(transfer) = self.transfers.get_mut(&file) {
+            transfer.retransmitted += bytes;
+        }
     }
 
     /// Passes on what slow channels have gathered, so that its buffers become free.
@@ -370,7 +433,7 @@ impl<K: Kernel> Pipeline<K> {
             let holds = self.channels[slot].as_ref().is_some_and(|c| {
                 c.incoming
                     .as_ref()
-                    .is_some_and(|i| i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
+                    .is_some_and(|i| !i.whole && i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
             });
             if holds {
                 self.pass_on(slot);

@@ -203,7 +203,7 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
         file: FileId(1),
         range: range(0, BLOCK),
     };
-    assert_eq!(frames(&mut receiver), [repeat.clone()]);
+    assert_eq!(frames(&mut receiver), std::slice::from_ref(&repeat));
     receiver.channel_up(ChannelIndex(2));
     receiver.channel_down(ChannelIndex(2));
     assert_eq!(frames(&mut receiver), [repeat]);
@@ -637,4 +637,12 @@ fn frames_of_a_receiver_are_not_for_a_receiver() {
     let mut receiver = accepted(Some(BLOCK));
     violates(receiver.handle_frame(A, Frame::Ack { data_frames: 0 }));
     violates(receiver.handle_frame(A, Frame::JoinOk));
+}
+
+#[test]
+fn x13_a_damaged_block_says_nothing_of_the_end() {
+    let mut receiver = accepted(None);
+    take_wrong(&mut receiver, A, 0, 100);
+    assert!(take(&mut receiver, A, BLOCK, BLOCK));
+    assert!(take(&mut receiver, A, 0, BLOCK));
 }

@@ -437,6 +437,8 @@ fn s18_a_file_that_is_over_is_over_whatever_order_frames_come_in() {
     sender.channel_down(B);
     assert_eq!(frames(&mut sender), word);
     assert!(sender.was_offered(FILE) && !sender.was_offered(FileId(2)));
+    // Found by the fuzz target `sender`: the number that names no file could be used for ever.
+    assert!(sender.was_offered(FileId(0)));
 }
 
 #[test]
@@ -479,6 +481,34 @@ fn m2_a_stalled_channel_is_closed_only_if_others_went_on() {
     sender
         .handle_frame(B, Frame::Ack { data_frames: 1 }, stall * 3 / 2)
         .expect("B goes on");
+    // B went on, and hasn't yet done so much that A must have had its turn.
+    sender.handle_timeout(2 * stall);
+    assert_eq!(outputs(&mut sender), []);
+    sender
+        .handle_frame(B, Frame::Ack { data_frames: 2 }, 2 * stall)
+        .expect("B is done");
+    sender.handle_timeout(5 * stall / 2);
+    assert_eq!(outputs(&mut sender), []);
+    sender.handle_timeout(4 * stall);
+    assert_eq!(outputs(&mut sender), [Output::CloseChannel(A)]);
+}
+
+#[test]
+fn m2_a_channel_that_others_overtake_twice_is_closed() {
+    let stall = Limits::default().stall_timeout;
+    let mut sender = accepted(Some(9 * BLOCK));
+    send(&mut sender, A);
+    for n in 1..=4 {
+        send(&mut sender, B);
+        ack(&mut sender, B, n).expect("B goes on");
+    }
+    send(&mut sender, B);
+    outputs(&mut sender);
+    // Two blocks are outstanding, and four were acknowledged since A was last heard of.
+    sender.handle_timeout(stall);
+    assert_eq!(outputs(&mut sender), []);
+    ack(&mut sender, B, 5).expect("B goes on");
+    send(&mut sender, B);
     sender.handle_timeout(2 * stall);
     assert_eq!(outputs(&mut sender), [Output::CloseChannel(A)]);
 }

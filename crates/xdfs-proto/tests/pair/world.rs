@@ -325,12 +325,12 @@ impl World {
 
     fn checkpoint(&mut self) {
         let numbers: Vec<FileId> = self.session.taken.keys().copied().collect();
-        if let Some(&file) = numbers.get(self.rng.below(numbers.len().max(1))) {
-            if self.session.receiver.has_file(file) {
-                let bytes = self.sinks[self.session.plans[&file]].checkpoint();
-                self.session.receiver.recorded(file, bytes);
-                self.drive();
-            }
+        if let Some(&file) = numbers.get(self.rng.below(numbers.len().max(1)))
+            && self.session.receiver.has_file(file)
+        {
+            let bytes = self.sinks[self.session.plans[&file]].checkpoint();
+            self.session.receiver.recorded(file, bytes);
+            self.drive();
         }
     }
 
@@ -373,9 +373,9 @@ impl World {
                 let index = self.session.links.len() as u32;
                 self.session.join(index, self.now);
                 let frames = std::mem::take(&mut self.session.sender_homeless);
-                frames.into_iter().for_each(|f| self.from_sender(f));
+                frames.into_iter().for_each(|f| self.transmit_down(f));
                 let frames = std::mem::take(&mut self.session.receiver_homeless);
-                frames.into_iter().for_each(|f| self.from_receiver(f));
+                frames.into_iter().for_each(|f| self.transmit_up(f));
             }
             Step::Send(i) => self.send(i),
             Step::Acknowledge => self.session.receiver.flush_acks(),
@@ -396,7 +396,7 @@ impl World {
                 let link = &mut self.session.links[i];
                 let index = link.index;
                 if let Some(frame) = link.to_sender.pop_front() {
-                    self.to_sender(index, frame);
+                    self.answer(index, frame);
                 }
             }
             Step::SenderNotices(i) => {
@@ -688,7 +688,7 @@ impl World {
         }
     }
 
-    fn to_sender(&mut self, index: xdfs_proto::ChannelIndex, frame: Frame) {
+    fn answer(&mut self, index: xdfs_proto::ChannelIndex, frame: Frame) {
         let session = &mut self.session;
         match frame {
             Frame::Exception {
@@ -739,7 +739,7 @@ impl World {
                     link.sender_up = false;
                     self.session.sender.channel_down(index);
                 }
-                sender::Output::Transmit(frame) => self.from_sender(frame),
+                sender::Output::Transmit(frame) => self.transmit_down(frame),
                 sender::Output::Failed { file, fault } => self.sender_is_over(file, Err(fault)),
                 sender::Output::Finished {
                     file,
@@ -755,7 +755,7 @@ impl World {
         }
         while let Some(output) = self.session.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => self.from_receiver(frame),
+                receiver::Output::Transmit(frame) => self.transmit_up(frame),
                 receiver::Output::TransmitOn(index, frame) => {
                     let link = &mut self.session.links[index.0 as usize];
                     if self.verbose {
@@ -798,7 +798,7 @@ impl World {
         }
     }
 
-    fn from_sender(&mut self, frame: Frame) {
+    fn transmit_down(&mut self, frame: Frame) {
         let frame = over_the_wire(&frame);
         let up: Vec<usize> = (0..self.session.links.len())
             .filter(|i| self.session.links[*i].sender_up)
@@ -815,7 +815,7 @@ impl World {
         self.put(i, Packet::Frame(frame));
     }
 
-    fn from_receiver(&mut self, frame: Frame) {
+    fn transmit_up(&mut self, frame: Frame) {
         let frame = over_the_wire(&frame);
         let up: Vec<usize> = (0..self.session.links.len())
             .filter(|i| self.session.links[*i].receiver_up)

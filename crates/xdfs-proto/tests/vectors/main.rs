@@ -107,8 +107,8 @@ fn opening() {
             "{name}"
         );
     }
-    let about = "HELLO and its answer; see docs/protocol/opening.md. Numbers of 64 bits are decimal \
-                 strings, byte strings are hex.";
+    let about = "HELLO and its answer; see docs/protocol/opening.md. Numbers of 64 bits are \
+                 decimal strings, byte strings are hex.";
     compare("opening", about, &made, &negative::opening());
     for (name, bytes) in stored("opening") {
         let mut again = Vec::new();

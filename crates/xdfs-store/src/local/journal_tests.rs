@@ -1,3 +1,5 @@
+//! Tests of the journal's format: what is written reads back, and damage is never trusted.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -96,8 +96,8 @@ struct LocalSink {
     direct: Option<std::fs::File>,
     /// Bytes for which storage was reserved.
     preallocated: u64,
-    /// Ranges that have to read as zeros and need no storage. It is given back in the end: some file
-    /// systems do nothing about storage past the present end of a file.
+    /// Ranges that have to read as zeros and need no storage. It is given back in the end: some
+    /// file systems do nothing about storage past the present end of a file.
     holes: RangeSet,
     storage: Storage,
     /// Written since the last synchronisation.
@@ -170,7 +170,9 @@ impl LocalSink {
     fn write_direct(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
         let aligned = |n: usize| n.is_multiple_of(fs::DIRECT_ALIGNMENT);
         let fits = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)
-            && bufs.iter().all(|buf| aligned(buf.len()) && aligned(buf.as_ptr().addr()));
+            && bufs
+                .iter()
+                .all(|buf| aligned(buf.len()) && aligned(buf.as_ptr().addr()));
         let Some(direct) = self.direct.as_ref().filter(|_| fits) else {
             return Ok(false);
         };
@@ -193,7 +195,12 @@ impl LocalSink {
             self.size = length;
         }
         for hole in self.holes.as_slice() {
-            fs::punch_hole(&self.file, hole.start, hole.len())?;
+            match fs::punch_hole(&self.file, hole.start, hole.len()) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    write_zeros(&self.file, *hole)?;
+                }
+                result => result?,
+            }
         }
         // No bits that would let a peer make programs which run as somebody else.
         let mode = self
@@ -368,6 +375,20 @@ impl Drop for LocalSink {
         }
         partial::unlock(&self.file);
     }
+}
+
+/// Zeros for a range that may hold something else.
+fn write_zeros(file: &std::fs::File, range: ByteRange) -> io::Result<()> {
+    let zeros = vec![0; 256 << 10];
+    let mut at = range.start;
+    while at < range.end {
+        let len = zeros
+            .len()
+            .min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        fs::write_all_at(file, &[IoSlice::new(&zeros[..len])], at)?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// A time of nanoseconds since 1970, if the system can express it.

@@ -73,12 +73,16 @@ impl LocalSource {
     }
 }
 
-/// Identifies the version: device, inode, length and time of modification. The time of change is
-/// left out, since a new name or other permissions don't change the content.
+/// Identifies the version: device, inode, length, and the times of modification and of change.
+/// The first of these can be set back after a change (as some tools do), the second can't. That a
+/// new name or other permissions change it too only makes a resumed transfer start over.
 fn tag(meta: &Meta) -> SourceTag {
     let mut hasher = blake3::Hasher::new();
     let (device, inode) = meta.identity.unwrap_or_default();
-    for number in [device, inode, meta.length, meta.mtime_ns.cast_unsigned()] {
+    for number in [device, inode, meta.length] {
+        hasher.update(&number.to_be_bytes());
+    }
+    for number in [meta.mtime_ns, meta.ctime_ns] {
         hasher.update(&number.to_be_bytes());
     }
     let mut tag = [0; 16];

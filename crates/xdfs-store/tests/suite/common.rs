@@ -3,8 +3,8 @@
 use std::io::IoSlice;
 use std::path::Path;
 
-use xdfs_proto::FileId;
 use xdfs_proto::ByteRange;
+use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{Code, Fault};

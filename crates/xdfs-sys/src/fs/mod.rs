@@ -28,14 +28,14 @@ mod walk;
 #[cfg(not(unix))]
 pub use portable::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode,
-    space_left, storage_of, write_all_at,
+    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at,
+    set_mode, space_left, storage_of, write_all_at,
 };
 #[cfg(unix)]
 pub use unix::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode,
-    space_left, storage_of, write_all_at,
+    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at,
+    set_mode, space_left, storage_of, write_all_at,
 };
 
 /// What stands under a name.
@@ -83,6 +83,9 @@ pub struct Meta {
     pub allocated: Option<u64>,
     /// The last change of its content, in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// The last change of content or attributes, in nanoseconds since 1970, which no user can set;
+    /// 0 where the system doesn't tell.
+    pub ctime_ns: i64,
     /// Permission bits, with those for set-user-id, set-group-id and sticky; `None` where there
     /// are none.
     pub mode: Option<u32>,

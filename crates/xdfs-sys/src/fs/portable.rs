@@ -219,6 +219,7 @@ fn meta_from(meta: &fs::Metadata) -> Meta {
         mtime_ns: since
             .and_then(|d| i64::try_from(d.as_nanos()).ok())
             .unwrap_or(0),
+        ctime_ns: 0,
         mode: None,
         identity: None,
         links: 1,
@@ -284,10 +285,10 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
 /// Does nothing: storage isn't reserved on this system, so that there is none to give back.
 ///
 /// # Errors
-/// None.
+/// `Unsupported`: this system can't.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let _ = (file, offset, length);
-    Ok(())
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// None: this system has no writes past its cache here.

@@ -1,3 +1,5 @@
+//! Tests of the file system calls, against the standard library where it has the same call.
+
 use std::io::{IoSlice, Write};
 
 use super::*;

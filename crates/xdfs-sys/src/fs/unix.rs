@@ -233,6 +233,9 @@ fn meta_from(stat: &Stat) -> Meta {
         mtime_ns: seconds
             .saturating_mul(1_000_000_000)
             .saturating_add(nanoseconds),
+        ctime_ns: number::<_, i64>(stat.st_ctime)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(number(stat.st_ctime_nsec)),
         mode: Some(mode & 0o7777),
         identity: Some((number(stat.st_dev), number(stat.st_ino))),
         links: number(stat.st_nlink),
@@ -349,11 +352,10 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a range read as zeros and gives its storage back. Does nothing where the file system
-/// can't, or on systems other than Linux.
+/// Makes a range read as zeros and gives its storage back.
 ///
 /// # Errors
-/// What the system says.
+/// `Unsupported` where the file system or the system can't, else what the system says.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if length > 0 {
@@ -362,13 +364,13 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
         loop {
             match fallocate(file, flags, offset, length) {
                 Err(Errno::INTR) => {}
-                Err(error) if is_unsupported(error) => return Ok(()),
+                Err(error) if is_unsupported(error) => break,
                 result => return Ok(result?),
             }
         }
     }
     let _ = (file, offset, length);
-    Ok(())
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Opens the same file once more for writes past the page cache, whose offsets, lengths and
