@@ -71,7 +71,8 @@ pub enum Output {
         /// Share of the sender's time spent waiting for its store, in thousandths.
         store_wait_permille: u16,
     },
-    /// A region of zeros is held, for which no payload comes.
+    /// A region of zeros is held, for which no payload comes. The store has to read as zeros there,
+    /// also where a damaged or lost block, or an earlier attempt, has left other bytes.
     Hole {
         /// The file.
         file: FileId,

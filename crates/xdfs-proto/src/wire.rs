@@ -1,6 +1,6 @@
 //! Reading and writing numbers and byte strings in network order, with every length bounded.
 //!
-//! [`Reader`] and [`Writer`] are what the codecs of the opening exchange and of the frames are made
+//! `Reader` and `Writer` are what the codecs of the opening exchange and of the frames are made
 //! of; the body of a fault, which both carry, is here too. A reader never allocates more than the
 //! bytes that are there, and never panics; a writer can't fail: what a field can't hold is cut or
 //! replaced as the method says.
