@@ -43,12 +43,18 @@ use open::Dialer;
 use send::OpenSource;
 use transfer::Transfer;
 
-/// Default payload of a block in bytes: with its copy it fits the second level cache.
-pub(crate) const BLOCK_BYTES: u32 = 256 << 10;
-/// Size of a buffer that receives payload, in bytes.
+/// Payload of a block in bytes, unless said otherwise. Each block ends in a segment that isn't full,
+/// and loopback carries blocks of this size half again as fast as those of 256 KiB.
+pub(crate) const BLOCK_BYTES: u32 = 2 << 20;
+/// The same where many channels share the buffers.
+const BLOCK_BYTES_MIN: u32 = 256 << 10;
+/// Size of a buffer that receives payload in bytes, and of what is read and hashed at once: with
+/// its copy it fits the second level cache.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes of buffers a session may use in each direction.
-const POOL_BYTES: usize = 16 << 20;
+/// Bytes of buffers for payload that a session may use to send.
+const SEND_POOL_BYTES: usize = 32 << 20;
+/// The same to receive.
+const RECEIVE_POOL_BYTES: usize = 16 << 20;
 /// Buffers that channels may keep in the middle of a block; beyond it they pass on what they have.
 const PIECES_HELD_MAX: usize = 32;
 /// Bytes a channel may read before the others get their turn.
@@ -219,7 +225,7 @@ impl<K: Kernel> Pipeline<K> {
             incomplete: BTreeMap::new(),
             storage,
             send_pool: BufferPool::new(0, 0),
-            receive_pool: BufferPool::new(PIECE_BYTES, POOL_BYTES / PIECE_BYTES),
+            receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
             at_storage: 0,
             bucket: None,
             uniform: None,
@@ -255,7 +261,7 @@ impl<K: Kernel> Pipeline<K> {
         self.window = window;
         self.strict = strict;
         let size = block_size as usize;
-        self.send_pool = BufferPool::new(size, (POOL_BYTES / size).max(2));
+        self.send_pool = BufferPool::new(size, (SEND_POOL_BYTES / size).max(2));
     }
 
     /// Drives the session to its end. What it had durable stays for a later resume.

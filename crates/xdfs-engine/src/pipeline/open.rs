@@ -8,7 +8,7 @@ use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSec
 use xdfs_sys::poll::Token;
 use xdfs_xio::Endpoint;
 
-use super::{Dial, Pipeline, Role};
+use super::{BLOCK_BYTES, BLOCK_BYTES_MIN, Dial, Pipeline, Role, SEND_POOL_BYTES};
 use crate::channel::{Channel, Phase};
 use crate::kernel::Kernel;
 
@@ -72,7 +72,9 @@ pub(super) fn session_request(dial: &Dial, limits: &Limits) -> Result<SessionReq
             limits.channels_max
         )));
     }
-    let block_size = dial.block_size.unwrap_or(super::BLOCK_BYTES);
+    let block_size = dial
+        .block_size
+        .unwrap_or_else(|| automatic_block_size(dial, channels));
     let range = 1024..=limits.block_bytes_max;
     if !block_size.is_power_of_two() || !range.contains(&block_size) {
         return Err(invalid(format!(
@@ -91,6 +93,23 @@ pub(super) fn session_request(dial: &Dial, limits: &Limits) -> Result<SessionReq
         start: dial.start,
         user: dial.user.clone(),
     })
+}
+
+/// The block size for a path and a number of channels. Within one machine a large block costs
+/// least, and few are in flight. On other paths every channel may be in the middle of a block, for
+/// which there must be buffers.
+fn automatic_block_size(dial: &Dial, channels: u32) -> u32 {
+    let local = dial.endpoints.iter().all(|endpoint| match endpoint {
+        Endpoint::Tcp(address) => address.ip().is_loopback(),
+        _ => true,
+    });
+    let channels = if local {
+        1
+    } else {
+        dial.channels.unwrap_or(1).min(channels)
+    };
+    let share = u32::try_from(SEND_POOL_BYTES).unwrap_or(u32::MAX) / channels.max(1);
+    (1 << share.ilog2()).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES)
 }
 
 impl<K: Kernel> Pipeline<K> {

@@ -9,7 +9,7 @@ use xdfs_proto::sender::Extent;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
 use xdfs_store::Source;
 
-use super::Pipeline;
+use super::{PIECE_BYTES, Pipeline};
 use crate::channel::{Payload, Written};
 use crate::feeder::{Fed, Feeder};
 use crate::kernel::Kernel;
@@ -317,16 +317,31 @@ impl<K: Kernel> Pipeline<K> {
                 open.announced = to;
             }
         }
-        let start = Instant::now();
-        let read = source.read_at(base + extent.range.start, &mut buffer[..len]);
-        open.busy += start.elapsed();
-        let n = match read {
-            Ok(n) => n,
-            Err(fault) => {
-                self.send_pool.give(buffer);
-                return Err(fault);
+        let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
+        let (mut n, mut failed) = (0, None);
+        // In pieces, so that what was read is hashed while it is in the cache.
+        for piece in buffer[..len].chunks_mut(PIECE_BYTES) {
+            let start = Instant::now();
+            let read = source.read_at(base + extent.range.start + n as u64, piece);
+            open.busy += start.elapsed();
+            match read {
+                Ok(read) => {
+                    hasher.update(&piece[..read]);
+                    n += read;
+                    if read < piece.len() {
+                        break;
+                    }
+                }
+                Err(fault) => {
+                    failed = Some(fault);
+                    break;
+                }
             }
-        };
+        }
+        if let Some(fault) = failed {
+            self.send_pool.give(buffer);
+            return Err(fault);
+        }
         if n < len {
             if length.is_some() {
                 self.send_pool.give(buffer);
@@ -343,8 +358,6 @@ impl<K: Kernel> Pipeline<K> {
             }
             extent.range.end = extent.range.start + n as u64;
         }
-        let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
-        hasher.update(&buffer[..n]);
         let (value, fragment) = hasher.finish(file);
         if !extent.again {
             self.sender.extent_read(file, fragment);

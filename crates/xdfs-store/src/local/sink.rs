@@ -270,7 +270,8 @@ impl Sink for LocalSink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             random_writes: true,
-            slow_writes: true,
+            // What goes to memory is best written by the thread in whose cache it is.
+            slow_writes: self.storage != Storage::Memory,
             durable: true,
             atomic_publish: true,
         }
