@@ -43,8 +43,8 @@ use open::Dialer;
 use send::OpenSource;
 use transfer::Transfer;
 
-/// Payload of a block in bytes, unless said otherwise. Each block ends in a segment that isn't full,
-/// and loopback carries blocks of this size half again as fast as those of 256 KiB.
+/// Payload of a block in bytes, unless said otherwise. Each block ends in a segment that isn't
+/// full, and loopback carries blocks of this size half again as fast as those of 256 KiB.
 pub(crate) const BLOCK_BYTES: u32 = 2 << 20;
 /// The same where many channels share the buffers.
 const BLOCK_BYTES_MIN: u32 = 256 << 10;
