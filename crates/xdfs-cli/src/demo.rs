@@ -309,6 +309,7 @@ impl TempDir {
         let nanos = nanos.unwrap_or(Duration::ZERO).as_nanos();
         let name = format!("xdfs-demo-{}-{nanos}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no modes to set"))]
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         {
