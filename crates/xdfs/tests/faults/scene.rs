@@ -26,7 +26,7 @@ pub(crate) const DIGESTS: [DigestKind; 2] = [DigestKind::Crc64Nvme, DigestKind::
 pub(crate) const JOIN_BYTES_UP: u64 = 16 + 8 + 36;
 /// Bytes to it: WELCOME and JOIN-OK.
 pub(crate) const JOIN_BYTES_DOWN: u64 = 16 + 8;
-/// The default size of a block.
+/// The size of the blocks that clients of these tests ask for: small, so that there are many.
 pub(crate) const BLOCK: u64 = 256 << 10;
 
 /// A file on one side that is to get to the other through a proxy.
@@ -114,6 +114,7 @@ impl Scene {
     fn client_at(&self, addr: SocketAddr, change: impl FnOnce(&mut ClientOptions)) -> Client {
         client(addr, |options| {
             options.limits = self.limits.clone();
+            options.block_size = u32::try_from(BLOCK).ok();
             change(options);
         })
     }
