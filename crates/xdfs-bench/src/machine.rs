@@ -76,6 +76,7 @@ impl Machine {
             cold_source: !options.quick && session::can_forget_cached_files(),
             versions: here
                 .iter()
+                .filter(|tool| **tool != Tool::Bare)
                 .map(|tool| {
                     let version = toolbox.version(*tool).unwrap_or_default();
                     format!("{} ({version})", tool.name())

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bare;
 mod content;
 mod isolation;
 mod line;
@@ -58,6 +59,9 @@ struct Document<'a> {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((bare::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
+        return bare::main(rest);
+    }
     let options = match Options::parse(&arguments) {
         Ok(options) => options,
         Err(error) => {

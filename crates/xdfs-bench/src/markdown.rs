@@ -175,8 +175,9 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
     let options = report.options;
     let mib = |bytes: u64| bytes >> 20;
     let memory = "GB/s is payload received over the seconds of the transfer as iperf3 and `xdfs \
-                  perf` report them, connection set-up left out; GridFTP reports none, so its rate \
-                  is that of the whole command, which stands beside it for everyone.";
+                  perf` report them: without opening the connections at iperf3, while xdfs opens \
+                  all channels but the first within that time. GridFTP reports none, so its rate is \
+                  that of the whole command, which stands beside it for everyone.";
     let source = if report.machine.cold_source {
         "From a source that is not cached"
     } else {
@@ -193,7 +194,10 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
         ),
         Group::Shm => (
             format!("A file of {} MiB, tmpfs to tmpfs", mib(options.shm_bytes)),
-            "The time is that of the whole client command.".to_owned(),
+            "The time is that of the whole client command. \"bare copies\" is no rival but a ruler: \
+             two processes that read and send, receive and write 256 KiB at a time on one \
+             connection, and do nothing else."
+                .to_owned(),
         ),
         Group::Disk => (
             format!("A file of {} MiB, disk to disk", mib(options.disk_bytes)),
@@ -210,7 +214,7 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
         Group::Channels => (
             format!(
                 "From few channels to many, memory to memory, {} MiB",
-                mib(options.memory_bytes)
+                mib(options.memory_bytes * plan::LONG)
             ),
             memory.to_owned(),
         ),

@@ -11,12 +11,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::line::{Line, find_program};
+use crate::{
+    bare,
+    line::{Line, find_program},
+};
+
+/// The name under which this program is looked up, which also plays the bare copies.
+const BARE: &str = "xdfs-bench";
 
 /// A way of moving bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tool {
+    /// Two processes that only copy: a ruler for the system's copies.
+    Bare,
     /// Plain `cp`: no network at all, a ruler for the file systems.
     Cp,
     /// globus-url-copy with globus-gridftp-server.
@@ -56,7 +64,8 @@ impl Direction {
 
 impl Tool {
     /// Every tool.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Bare,
         Self::Cp,
         Self::GridFtp,
         Self::Iperf3,
@@ -68,6 +77,7 @@ impl Tool {
     /// The name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Bare => "bare copies",
             Self::Cp => "cp",
             Self::GridFtp => "GridFTP",
             Self::Iperf3 => "iperf3",
@@ -80,6 +90,7 @@ impl Tool {
     /// The programs it needs, the client first.
     fn programs(self) -> &'static [&'static str] {
         match self {
+            Self::Bare => &[BARE],
             Self::Cp => &["cp"],
             Self::GridFtp => &["globus-url-copy", "globus-gridftp-server"],
             Self::Iperf3 => &["iperf3"],
@@ -125,11 +136,12 @@ impl Toolbox {
     pub(crate) fn new(xdfs: Option<PathBuf>, congestion_control: Option<String>) -> Self {
         let mut programs: BTreeMap<&'static str, PathBuf> = Tool::ALL
             .into_iter()
-            .filter(|tool| *tool != Tool::Xdfs)
+            .filter(|tool| !matches!(tool, Tool::Bare | Tool::Xdfs))
             .flat_map(Tool::programs)
             .filter_map(|name| Some((*name, find_program(name)?)))
             .collect();
         programs.extend(xdfs.map(|path| ("xdfs", path)));
+        programs.extend(std::env::current_exe().ok().map(|path| (BARE, path)));
         let is_root = fs::read_to_string("/proc/self/status").is_ok_and(|status| {
             status
                 .lines()
@@ -200,6 +212,7 @@ impl Toolbox {
         let root = root.to_string_lossy();
         let line = match tool {
             Tool::Cp => return Ok(None),
+            Tool::Bare => self.line(BARE).args([bare::COMMAND, "serve", &port]),
             Tool::GridFtp => {
                 let line = self
                     .line("globus-gridftp-server")
@@ -331,8 +344,8 @@ impl Toolbox {
                         .arg(format!("{remote}/dev/null"))
                 }
             }
-            // The other three move files only, so no row asks them for memory.
-            Tool::Cp | Tool::Rclone | Tool::Rsync | Tool::Xdfs => {
+            // The others move files only, so no row asks them for memory.
+            Tool::Bare | Tool::Cp | Tool::Rclone | Tool::Rsync | Tool::Xdfs => {
                 let way = if direction == Direction::Down {
                     "--download"
                 } else {
@@ -367,6 +380,12 @@ impl Toolbox {
             target,
         } = place;
         match tool {
+            Tool::Bare => {
+                let port = port.to_string();
+                self.line(BARE)
+                    .args([bare::COMMAND, direction.name(), &port])
+                    .args([local_source, local_target])
+            }
             // iperf3 moves no files, so no row asks it for one.
             Tool::Cp | Tool::Iperf3 => {
                 // Sharing the blocks of the source would move nothing.
@@ -501,6 +520,10 @@ mod tests {
         assert_eq!(
             client(Tool::Cp, Direction::Local, None, false),
             "cp --reflink=never /d/src/f /d/dst/f"
+        );
+        assert_eq!(
+            client(Tool::Bare, Direction::Down, None, false),
+            "xdfs-bench bare down 99 /d/src/f /d/dst/f"
         );
     }
 

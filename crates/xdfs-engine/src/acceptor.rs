@@ -140,6 +140,7 @@ impl Acceptor {
     pub fn run(mut self) -> Result<(), Fault> {
         let mut events = Vec::new();
         let mut give_up: Option<Instant> = None;
+        let mut looked_at = Instant::now();
         loop {
             while let Ok(grace) = self.orders.try_recv() {
                 self.config.listeners.clear();
@@ -159,8 +160,12 @@ impl Acceptor {
                 self.accept_later = false;
                 (0..self.config.listeners.len()).for_each(|i| self.accept(i));
             }
-            self.drop_late();
-            let idle = self.pending.iter().all(Option::is_none);
+            // Not in each turn: a peer that opens a thousand channels would pay for it a million times.
+            if looked_at.elapsed() >= TICK {
+                looked_at = Instant::now();
+                self.drop_late();
+            }
+            let idle = self.pending.len() == self.free.len();
             let timeout = (!idle || self.accept_later || give_up.is_some()).then_some(TICK);
             self.poller
                 .wait(&mut events, timeout)
