@@ -176,8 +176,8 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
     let mib = |bytes: u64| bytes >> 20;
     let memory = "GB/s is payload received over the seconds of the transfer as iperf3 and `xdfs \
                   perf` report them: without opening the connections at iperf3, while xdfs opens \
-                  all channels but the first within that time. GridFTP reports none, so its rate is \
-                  that of the whole command, which stands beside it for everyone.";
+                  all channels but the first within that time. GridFTP reports none, so its \
+                  rate is that of the whole command, which stands beside it for everyone.";
     let source = if report.machine.cold_source {
         "From a source that is not cached"
     } else {
@@ -194,8 +194,8 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
         ),
         Group::Shm => (
             format!("A file of {} MiB, tmpfs to tmpfs", mib(options.shm_bytes)),
-            "The time is that of the whole client command. \"bare copies\" is no rival but a ruler: \
-             two processes that read and send, receive and write 256 KiB at a time on one \
+            "The time is that of the whole client command. \"bare copies\" is no rival but a \
+             ruler: two processes that read and send, receive and write 256 KiB at a time on one \
              connection, and do nothing else."
                 .to_owned(),
         ),

@@ -259,11 +259,19 @@ fn shown(line: &Line, base: &Path, work: &Path, port: u16) -> String {
         .replace(&*base.to_string_lossy(), "DIR")
         .replace(&*work.to_string_lossy(), "WORK");
     // With what stands before it, because sizes may hold the same digits.
-    ["127.0.0.1:", "-p ", "--port ", "rsyncd."]
-        .into_iter()
-        .fold(text, |text, before| {
-            text.replace(&format!("{before}{port}"), &format!("{before}PORT"))
-        })
+    [
+        "127.0.0.1:",
+        "-p ",
+        "--port ",
+        "rsyncd.",
+        "serve ",
+        "up ",
+        "down ",
+    ]
+    .into_iter()
+    .fold(text, |text, before| {
+        text.replace(&format!("{before}{port}"), &format!("{before}PORT"))
+    })
 }
 
 fn empty_row(job: &Job) -> Row {

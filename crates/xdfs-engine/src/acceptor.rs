@@ -160,7 +160,7 @@ impl Acceptor {
                 self.accept_later = false;
                 (0..self.config.listeners.len()).for_each(|i| self.accept(i));
             }
-            // Not in each turn: a peer that opens a thousand channels would pay for it a million times.
+            // Not in each turn: opening a thousand channels would pay for it a million times.
             if looked_at.elapsed() >= TICK {
                 looked_at = Instant::now();
                 self.drop_late();

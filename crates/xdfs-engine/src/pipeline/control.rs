@@ -78,7 +78,7 @@ impl<K: Kernel> Pipeline<K> {
     /// keeps what is in flight in the caches; on a long one the sockets' buffers are the bound.
     pub(super) fn set_round_trip(&mut self, round_trip: Duration) {
         self.round_trip = round_trip;
-        let bound = if round_trip < SHORT_PATH {
+        let bound = if self.is_short_path() {
             self.limits.in_flight_bytes_max
         } else {
             u64::MAX
@@ -86,6 +86,12 @@ impl<K: Kernel> Pipeline<K> {
         self.sender
             .set_in_flight_max(bound.max(2 * u64::from(self.block_size.max(BLOCK_BYTES))));
         tracing::debug!(?round_trip, "the path is measured");
+    }
+
+    /// Whether little in flight is enough. Within one machine it always is: a round trip that took
+    /// long there was measured while a process waited for its turn.
+    pub(super) fn is_short_path(&self) -> bool {
+        self.local || self.round_trip < SHORT_PATH
     }
 
     /// Takes a frame that isn't a BLOCK.

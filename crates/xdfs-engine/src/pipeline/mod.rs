@@ -146,6 +146,8 @@ pub struct Pipeline<K> {
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
     round_trip: Duration,
+    /// Both ends are on one machine.
+    local: bool,
     last_transfer_end: Duration,
 }
 
@@ -243,6 +245,7 @@ impl<K: Kernel> Pipeline<K> {
             draining: None,
             ended: None,
             round_trip: Duration::ZERO,
+            local: false,
             last_transfer_end: Duration::ZERO,
             limits,
         };

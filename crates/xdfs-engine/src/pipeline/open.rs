@@ -117,6 +117,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn admit(&mut self, mut channel: Channel) {
         let index = channel.index;
         self.used_indexes.insert(index);
+        self.local |= channel.stream.capabilities().local;
         if self.window > 0
             && let Err(error) = channel.stream.set_window(self.window)
         {
@@ -344,6 +345,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(true) => {
                     channel.peer = channel.stream.peer();
+                    self.local |= channel.stream.capabilities().local;
                     let taken = std::mem::replace(&mut channel.phase, Phase::Open);
                     if let Phase::Connecting(initiator) = taken {
                         channel.phase = Phase::Opening(initiator);

@@ -8,7 +8,7 @@ use xdfs_proto::{Code, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Source, Store};
 
 use super::send::OpenSource;
-use super::{PIECE_BYTES, Pipeline, Role, SHORT_PATH};
+use super::{PIECE_BYTES, Pipeline, Role};
 use crate::command::{
     DownloadJob, Job, JobKind, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
 };
@@ -194,7 +194,7 @@ impl<K: Kernel> Pipeline<K> {
         let length = length.unwrap_or(u64::MAX);
         let wanted = if length <= ONE_CHANNEL_BYTES {
             1
-        } else if self.round_trip < SHORT_PATH {
+        } else if self.is_short_path() {
             CHANNELS_SHORT
         } else {
             let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4)).unwrap_or(u32::MAX);
