@@ -260,7 +260,7 @@ impl Toolbox {
             // It picks a free port itself and says which.
             Tool::Xdfs => self
                 .line("xdfs")
-                .args(["serve", "--listen", "127.0.0.1:0", "--root"])
+                .args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--root"])
                 .arg(root),
         };
         Ok(Some(line))
@@ -355,7 +355,7 @@ impl Toolbox {
                     .line("xdfs")
                     .arg("perf")
                     .arg(format!("xdfs://127.0.0.1:{port}"))
-                    .args([way, "--bytes", &bytes, "--json"]);
+                    .args([way, "--insecure", "--bytes", &bytes, "--json"]);
                 match &streams {
                     Some(streams) => line.args(["-n", streams]),
                     None => line,
@@ -434,7 +434,7 @@ impl Toolbox {
                 if let Some(count) = channels {
                     line = line.args(["-n", &count.to_string()]);
                 }
-                let line = line.args(["-q", "-f"]);
+                let line = line.args(["--insecure", "-q", "-f"]);
                 let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
                 if up {
                     line.arg(local_source.as_str()).arg(remote(target))
@@ -490,7 +490,7 @@ mod tests {
         );
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(4), true),
-            "xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 --json -n 4"
+            "xdfs perf xdfs://127.0.0.1:99 --upload --insecure --bytes 7 --json -n 4"
         );
     }
 
@@ -498,11 +498,11 @@ mod tests {
     fn file_clients() {
         assert_eq!(
             client(Tool::Xdfs, Direction::Down, None, false),
-            "xdfs cp -q -f xdfs://127.0.0.1:99/src/f /d/dst/f"
+            "xdfs cp --insecure -q -f xdfs://127.0.0.1:99/src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(16), false),
-            "xdfs cp -n 16 -q -f /d/src/f xdfs://127.0.0.1:99/dst/f"
+            "xdfs cp -n 16 --insecure -q -f /d/src/f xdfs://127.0.0.1:99/dst/f"
         );
         assert_eq!(
             client(Tool::GridFtp, Direction::Down, Some(16), false),

@@ -281,6 +281,7 @@ impl RunningServer {
                 user: None,
                 address,
                 path: Vec::new(),
+                invitation: xdfs::Invitation::default(),
             },
             handle,
             thread,

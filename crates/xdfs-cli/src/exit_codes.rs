@@ -40,6 +40,8 @@ fn meaning(exit: u8) -> &'static str {
         13 => "the server is shutting down",
         14 => "the operation is not offered",
         15 => "reading or writing failed",
+        16 => "who you are could not be proved to the server",
+        17 => "the server is not trusted, or the protection asked for can't be had",
         130 => "stopped by the user",
         _ => "",
     }

@@ -109,6 +109,10 @@ mod tests {
                 "xdfs-cp.1",
                 "xdfs-perf.1",
                 "xdfs-demo.1",
+                "xdfs-whoami.1",
+                "xdfs-keygen.1",
+                "xdfs-trust.1",
+                "xdfs-user.1",
                 "xdfs-completions.1",
                 "xdfs-man.1"
             ]

@@ -13,6 +13,7 @@ mod exit_codes;
 mod flags;
 mod generate;
 mod human;
+mod identity;
 mod interrupt;
 mod json;
 mod perf;
@@ -23,6 +24,7 @@ mod report;
 mod serve;
 mod session;
 mod size;
+mod users;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,10 @@ fn main() -> ExitCode {
         Command::Cp(flags) => cp::run(&flags),
         Command::Perf(flags) => perf::run(&flags),
         Command::Demo(flags) => demo::run(flags),
+        Command::Whoami(flags) => users::whoami(&flags),
+        Command::Keygen(flags) => users::keygen(flags),
+        Command::Trust { command } => users::trust(command),
+        Command::User { command } => users::user(command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     };

@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
 fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<(), Fault> {
     let server = server_only(&flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
-    let session = Connector(flags.session.client_options()).connect(&server)?;
+    let session = Connector(flags.session.clone()).connect(&server)?;
     let options = TransferOptions {
         length: flags.bytes,
         duration: duration(flags),
@@ -98,7 +98,7 @@ fn duration(flags: &PerfFlags) -> Option<Duration> {
 }
 
 /// Reads the URL of a server, which names no file.
-fn server_only(url: &str) -> Result<RemotePlace, Fault> {
+pub(crate) fn server_only(url: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = url.parse()?;
     if !place.path.is_empty() && place.path != b"/" {
         return Err(

@@ -1,18 +1,24 @@
 //! `xdfs serve`: settings from flags and file, listeners, signals.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 use tracing::Level;
+use xdfs::security::{ExportConfig, ExportsConfig, IssuerConfig, ServerSecurity, TokenConfig};
 use xdfs::{Address, Code, Fault, ServerBuilder};
 
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
+use crate::identity;
 use crate::interrupt::handle_signals;
 use crate::report::print;
+
+/// How long a ticket of `--ticket` is good.
+const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The file of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +30,74 @@ struct Config {
     insecure: Option<bool>,
     sessions_max: Option<NonZeroUsize>,
     grace_seconds: Option<u32>,
+    folder: Option<PathBuf>,
+    owner: Option<String>,
+    audit: Option<PathBuf>,
+    certificate: Option<CertificateConfig>,
+    client_certificates: Option<ClientCertificatesConfig>,
+    issuers: Vec<IssuerConfig>,
+    export: Vec<ExportConfig>,
+    groups: BTreeMap<String, Vec<String>>,
+}
+
+/// The server's own certificate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CertificateConfig {
+    chain: PathBuf,
+    key: PathBuf,
+}
+
+/// Certificates of clients.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientCertificatesConfig {
+    authorities: PathBuf,
+    grid_map: PathBuf,
+}
+
+/// The folder of a server of this user, unless the settings name another.
+pub(crate) fn server_folder() -> Result<PathBuf, Fault> {
+    Ok(identity::folder()?.join("server"))
+}
+
+/// How the server protects itself.
+fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, Fault> {
+    let beside = |path: PathBuf| base.map_or_else(|| path.clone(), |base| base.join(&path));
+    let own = identity::folder()?;
+    let folder = match config.folder.take() {
+        Some(folder) => beside(folder),
+        None => server_folder()?,
+    };
+    let owner = config.owner.take().unwrap_or_else(identity::user_name);
+    let mut security = ServerSecurity::new(folder, owner);
+    // What `xdfs cp` of the same user shows, and what this user logs in with elsewhere.
+    security
+        .owner_keys
+        .push(identity::own_key(&own).with_extension("pub"));
+    if let Some(home) = std::env::var_os("HOME") {
+        let list = Path::new(&home).join(".ssh").join("authorized_keys");
+        security.owner_keys.push(list);
+    }
+    security.audit = config.audit.take().map(beside);
+    security.certificate = config
+        .certificate
+        .take()
+        .map(|files| (beside(files.chain), beside(files.key)));
+    security.client_authorities = config
+        .client_certificates
+        .take()
+        .map(|files| (beside(files.authorities), beside(files.grid_map)));
+    let mut issuers = std::mem::take(&mut config.issuers);
+    for issuer in &mut issuers {
+        issuer.jwks_file = issuer.jwks_file.take().map(beside);
+    }
+    security.tokens = (!issuers.is_empty()).then_some(TokenConfig { issuers });
+    let export = std::mem::take(&mut config.export);
+    let groups = std::mem::take(&mut config.groups);
+    security.exports =
+        (!export.is_empty() || !groups.is_empty()).then_some(ExportsConfig { export, groups });
+    Ok(security)
 }
 
 /// Begins to write the log to standard error, if there is to be one.
@@ -55,6 +129,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         Some(path) => read_config(path)?,
         None => Config::default(),
     };
+    let ticket = flags.ticket;
     let builder = builder(flags, config)?;
     let (root, read_only, grace) = (builder.root.clone(), builder.read_only, builder.grace);
     let server = builder.bind()?;
@@ -75,8 +150,33 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         }
     })?;
     let root = root.canonicalize().unwrap_or(root);
-    print(&announcement(&server.addresses(), &root, read_only));
+    let mut text = announcement(&server.addresses(), &root, read_only);
+    if let Some(fingerprint) = server.fingerprint() {
+        text.push_str(&format!("fingerprint {fingerprint}\n"));
+        if let (true, Some(tickets), Some(address)) =
+            (ticket, server.tickets(), server.addresses().first())
+        {
+            let secret = tickets.issue(TICKET_LIFE, 1)?;
+            text.push_str(&invitation(address, &fingerprint.to_string(), &secret));
+        }
+    }
+    print(&text);
     server.run()
+}
+
+/// A line to paste on another machine.
+fn invitation(address: &Address, fingerprint: &str, secret: &str) -> String {
+    let address = match address {
+        // What others reach this machine by is not for it to know.
+        Address::Tcp { host, port } if is_any(host) => format!("HOST:{port}"),
+        other => printable(&other.to_string()),
+    };
+    format!("xdfs cp FILE 'xdfs://{address}/?ticket={secret}&pin={fingerprint}'\n")
+}
+
+fn is_any(host: &str) -> bool {
+    host.parse::<std::net::IpAddr>()
+        .is_ok_and(|address| address.is_unspecified())
 }
 
 /// What scripts read to learn the port, and people to learn what is offered.
@@ -97,7 +197,14 @@ fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
 }
 
 /// Flags go before the file, the file before the defaults.
-fn builder(flags: ServeFlags, config: Config) -> Result<ServerBuilder, Fault> {
+fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault> {
+    let insecure = flags.insecure.or(config.insecure).unwrap_or(false);
+    let security = if insecure {
+        None
+    } else {
+        let base = flags.config.as_deref().and_then(Path::parent);
+        Some(security(&mut config, base)?)
+    };
     let default = ServerBuilder::default();
     let listen = if flags.listen.is_empty() {
         let base = flags.config.as_deref().and_then(Path::parent);
@@ -126,13 +233,11 @@ fn builder(flags: ServeFlags, config: Config) -> Result<ServerBuilder, Fault> {
             .read_only
             .or(config.read_only)
             .unwrap_or(default.read_only),
-        insecure: flags
-            .insecure
-            .or(config.insecure)
-            .unwrap_or(default.insecure),
+        insecure,
         sessions_max: sessions_max.unwrap_or(default.sessions_max),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         limits: default.limits,
+        security,
     })
 }
 

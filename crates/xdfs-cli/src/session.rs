@@ -11,6 +11,8 @@ use xdfs::{
     TransferResult,
 };
 
+use crate::flags::SessionFlags;
+use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::report::{Label, Reporter};
 
@@ -87,13 +89,17 @@ pub(crate) trait Running {
 
 /// Opens sessions of the library, all with the same options.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector(pub(crate) ClientOptions);
+pub(crate) struct Connector(pub(crate) SessionFlags);
 
 impl Connect for Connector {
     type Session = Client;
 
     fn connect(&self, place: &RemotePlace) -> Result<Client, Fault> {
-        Client::connect(place, self.0.clone())
+        let options = ClientOptions {
+            security: identity::security(&self.0.security, place)?,
+            ..self.0.client_options()
+        };
+        Client::connect(place, options)
     }
 }
 

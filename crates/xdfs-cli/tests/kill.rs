@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,8 +46,12 @@ struct Scene {
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
     command.env("NO_COLOR", "1");
+    command.env("XDFS_CONFIG_DIR", OWN.path());
     command
 }
+
+/// The keys of both sides.
+static OWN: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
 /// Starts a server; the port of one that was killed may need a moment.
 fn serve(root: &Path, address: &str) -> (Guard, String) {

@@ -12,16 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::frame::{AuthRequest, Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionId, SessionSecret};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
-use xdfs_xio::{Listener, Stream};
+use xdfs_xio::{Listener, Protection, Stream};
 
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline};
+use crate::security::{Admission, Gate, Place, Proof, Verdict};
 
 /// Channels that may be on their way into a session at once.
 const PENDING_MAX: usize = 4096;
@@ -35,18 +36,31 @@ const LAST_SYNC: Duration = Duration::from_secs(30);
 pub struct AcceptorConfig {
     /// Where channels come from.
     pub listeners: Vec<Box<dyn Listener>>,
-    /// Where paths are resolved.
-    pub store: Arc<dyn Store>,
+    /// What peers see.
+    pub access: Access,
     /// Most sessions at once.
     pub sessions_max: usize,
     /// What a peer may cost.
     pub limits: Limits,
 }
 
+/// What peers see, and whether they have to say who they are.
+#[derive(Debug)]
+pub enum Access {
+    /// Everybody sees the same; channels have no protection.
+    Open(Arc<dyn Store>),
+    /// It depends on who it is. All channels have to be protected.
+    Guarded(Arc<dyn Gate>),
+}
+
 #[derive(Debug)]
 struct Session {
     secret: SessionSecret,
     commands: Commands,
+    /// The address that its first channel came from, without the port.
+    host: String,
+    /// Whose it is; empty without protection.
+    user: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,6 +99,12 @@ struct Pending {
     output: Vec<u8>,
     since: Instant,
     answered: Option<Instant>,
+    /// Its place among the channels that are being opened.
+    _place: Option<Place>,
+    /// What protects it; known when the first bytes of its exchange came.
+    protection: Option<Protection>,
+    proof: Option<Box<dyn Proof>>,
+    admission: Option<Admission>,
 }
 
 /// Ends an acceptor from another thread.
@@ -208,6 +228,17 @@ impl Acceptor {
     }
 
     fn begin(&mut self, mut stream: Box<dyn Stream>) {
+        let (machine, place) = match &self.config.access {
+            Access::Open(_) => (handshake::Acceptor::new(), None),
+            Access::Guarded(gate) => match gate.knock(&stream.peer()) {
+                Ok(place) => (handshake::Acceptor::protected(gate.methods()), Some(place)),
+                Err(fault) => {
+                    // Without a word: an answer would cost more than the question.
+                    tracing::info!(peer = %stream.peer(), %fault, "a channel is refused");
+                    return;
+                }
+            },
+        };
         let slot = self.free.pop().unwrap_or(self.pending.len());
         if slot == self.pending.len() {
             self.pending.push(None);
@@ -220,11 +251,15 @@ impl Acceptor {
         }
         self.pending[slot] = Some(Pending {
             stream,
-            machine: handshake::Acceptor::new(),
+            machine,
             input: Vec::new(),
             output: Vec::new(),
             since: Instant::now(),
             answered: None,
+            _place: place,
+            protection: None,
+            proof: None,
+            admission: None,
         });
         self.go_on(slot);
     }
@@ -244,12 +279,10 @@ impl Acceptor {
                 return;
             };
             let before = pending.output.len();
-            let step = pending.machine.receive(
-                &pending.input,
-                &[],
-                &self.config.limits,
-                &mut pending.output,
-            );
+            let step =
+                pending
+                    .machine
+                    .receive(&pending.input, &self.config.limits, &mut pending.output);
             if pending.output.len() > before {
                 pending.answered.get_or_insert_with(Instant::now);
             }
@@ -275,6 +308,26 @@ impl Acceptor {
                     }
                     return;
                 }
+                Ok((AcceptorStep::Auth(request), used)) => {
+                    pending.input.drain(..used);
+                    match self.authenticate(slot, Step::First(&request)) {
+                        Ok(()) => continue,
+                        Err(fault) => {
+                            self.turn_away(slot, fault);
+                            return;
+                        }
+                    }
+                }
+                Ok((AcceptorStep::Proof(body), used)) => {
+                    pending.input.drain(..used);
+                    match self.authenticate(slot, Step::Next(&body)) {
+                        Ok(()) => continue,
+                        Err(fault) => {
+                            self.turn_away(slot, fault);
+                            return;
+                        }
+                    }
+                }
                 Err(fault) => {
                     tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
                     if let Some(pending) = self.take(slot) {
@@ -296,6 +349,46 @@ impl Acceptor {
             }
         }
         drop(self.take(slot));
+    }
+
+    /// Takes a step of a proof.
+    fn authenticate(&mut self, slot: usize, step: Step<'_>) -> Result<(), Fault> {
+        let Access::Guarded(gate) = &self.config.access else {
+            return Err(unprotected());
+        };
+        let Some(Some(pending)) = self.pending.get_mut(slot) else {
+            return Ok(());
+        };
+        let verdict = match step {
+            Step::First(request) => {
+                pending.protection = pending.stream.protection();
+                let protection = pending.protection.as_ref().ok_or_else(unprotected)?;
+                gate.begin(&pending.stream.peer(), protection, request)?
+            }
+            Step::Next(body) => pending.proof.take().ok_or_else(unprotected)?.step(body)?,
+        };
+        match verdict {
+            Verdict::Admitted(admission) => {
+                let user = admission.user.clone();
+                pending.machine.proved(user, &mut pending.output);
+                pending.admission = Some(admission);
+            }
+            Verdict::Challenge(body, proof) => {
+                pending.machine.challenge(body, &mut pending.output);
+                pending.proof = Some(proof);
+            }
+        }
+        pending.flush();
+        Ok(())
+    }
+
+    /// Says why a channel isn't taken, and closes it.
+    fn turn_away(&mut self, slot: usize, fault: Fault) {
+        if let Some(mut pending) = self.take(slot) {
+            tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+            pending.refuse(fault);
+            pending.close();
+        }
     }
 
     /// Closes channels that did not open in time.
@@ -375,10 +468,24 @@ impl Acceptor {
                 return;
             }
         };
+        let (store, place, user) = match (&self.config.access, pending.admission.take()) {
+            (Access::Open(store), _) => (Arc::clone(store), None, String::new()),
+            (Access::Guarded(_), Some(admission)) => {
+                tracing::info!(session = %request.id, user = %admission.user, "a user is known");
+                (admission.store, Some(admission.place), admission.user)
+            }
+            (Access::Guarded(_), None) => {
+                pending.refuse(unprotected());
+                pending.close();
+                return;
+            }
+        };
         let peer = pending.stream.peer();
+        let host = host_of(&peer);
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
-            Arc::clone(&self.config.store),
+            store,
+            place,
             limits.clone(),
             &request,
             &accepted,
@@ -393,6 +500,8 @@ impl Acceptor {
             Session {
                 secret: accepted.secret,
                 commands,
+                host,
+                user,
             },
         );
         let registration = Registration {
@@ -417,24 +526,47 @@ impl Acceptor {
 
     /// Hands a channel to the session that it wants to join.
     fn join(&self, mut pending: Pending, request: &JoinRequest) {
+        let guarded = matches!(self.config.access, Access::Guarded(_));
+        let protection = pending.stream.protection();
+        let host = host_of(&pending.stream.peer());
         let commands = self
             .sessions
             .lock()
             .get(&request.id)
-            .filter(|s| s.secret.matches(&request.secret))
-            .map(|s| s.commands.clone());
+            .filter(|s| match &protection {
+                Some(protection) => s
+                    .secret
+                    .bound_to(&protection.binding, request.channel)
+                    .matches(&request.secret),
+                None => !guarded && s.secret.matches(&request.secret),
+            })
+            // A secret that got out is of no use elsewhere.
+            .filter(|s| !guarded || s.host == host)
+            .map(|s| (s.commands.clone(), s.user.clone()));
         let unknown = Fault::new(Code::SessionUnknown, "join the session", "no such session")
             .hint("it may have ended, or the secret is wrong");
-        let Some(commands) = commands else {
+        let Some((commands, user)) = commands else {
             pending.refuse(unknown);
             pending.close();
             return;
+        };
+        let place = match &self.config.access {
+            Access::Open(_) => None,
+            Access::Guarded(gate) => match gate.join(&user) {
+                Ok(place) => Some(place),
+                Err(fault) => {
+                    pending.refuse(fault);
+                    pending.close();
+                    return;
+                }
+            },
         };
         let command = Command::Join {
             stream: pending.stream,
             channel: request.channel,
             input: pending.input,
             output: pending.output,
+            place,
         };
         if let Err(Command::Join { stream, output, .. }) = commands.send(command) {
             // The session ended between the look and the order.
@@ -445,11 +577,32 @@ impl Acceptor {
                 output,
                 since: pending.since,
                 answered: pending.answered,
+                _place: None,
+                protection: None,
+                proof: None,
+                admission: None,
             };
             pending.refuse(unknown);
             pending.close();
         }
     }
+}
+
+/// A step of a proof.
+enum Step<'a> {
+    First(&'a AuthRequest),
+    Next(&'a [u8]),
+}
+
+fn unprotected() -> Fault {
+    let cause = "a proof needs a channel that is protected, and has to come first";
+    Fault::new(Code::ProtectionRefused, "open the channel", cause)
+}
+
+/// The address of a peer without its port, which differs from channel to channel.
+fn host_of(peer: &str) -> String {
+    let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
+    host.to_owned()
 }
 
 impl Pending {

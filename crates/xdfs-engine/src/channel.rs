@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, Scope};
-use xdfs_proto::handshake::Initiator;
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, JoinRequest, Scope};
+use xdfs_proto::handshake::{Initiator, Purpose};
 use xdfs_proto::{ChannelIndex, Fault};
-use xdfs_xio::Stream;
+use xdfs_xio::{Protection, Stream};
 
 use crate::pool::Buffer;
+use crate::security::Place;
 
 /// Bytes read at once where no payload is expected. Small, so that little payload is read into the
 /// wrong place and a thousand idle channels cost little.
@@ -21,8 +22,8 @@ const LOOKAHEAD_BYTES: usize = BLOCK_HEADER_BYTES;
 /// How far a channel is.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The transport is connecting.
-    Connecting(Initiator),
+    /// The transport, and what protects it, is being opened for this purpose.
+    Connecting(Purpose),
     /// The opening exchange runs.
     Opening(Initiator),
     /// It carries frames.
@@ -95,6 +96,10 @@ pub(crate) struct Channel {
     pub(crate) peer: String,
     /// Blocks carry check values, because the stack doesn't protect them.
     pub(crate) check: bool,
+    /// What protects it, known when it is open.
+    pub(crate) protection: Option<Protection>,
+    /// Its place among the channels of its user (acceptor).
+    pub(crate) place: Option<Place>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
@@ -129,6 +134,8 @@ impl Channel {
             index,
             peer: stream.peer(),
             check: !stream.capabilities().integrity,
+            protection: None,
+            place: None,
             stream,
             phase,
             readable: false,
@@ -154,6 +161,30 @@ impl Channel {
         matches!(self.phase, Phase::Open)
     }
 
+    /// Begins the opening exchange, when the transport and what protects it are open.
+    pub(crate) fn greet(&mut self) {
+        let Phase::Connecting(purpose) = std::mem::replace(&mut self.phase, Phase::Open) else {
+            return;
+        };
+        self.protection = self.stream.protection();
+        let mut hello = Vec::new();
+        let initiator = match &self.protection {
+            None => Initiator::new(purpose, &mut hello),
+            Some(protection) => {
+                let purpose = match purpose {
+                    Purpose::Join(join) => Purpose::Join(JoinRequest {
+                        secret: join.secret.bound_to(&protection.binding, join.channel),
+                        ..join
+                    }),
+                    session @ Purpose::Session(_) => session,
+                };
+                Initiator::protected(purpose, &mut hello)
+            }
+        };
+        self.phase = Phase::Opening(initiator);
+        self.push_bytes(&hello);
+    }
+
     /// Appends a frame to what waits to be written.
     pub(crate) fn push(&mut self, frame: &Frame) {
         frame.encode(&mut self.control);
@@ -170,7 +201,7 @@ impl Channel {
     }
 
     pub(crate) fn has_pending(&self) -> bool {
-        self.outgoing.is_some() || self.control_pending() > 0
+        self.outgoing.is_some() || self.control_pending() > 0 || self.stream.has_unflushed()
     }
 
     /// Gives up the block on its way, when the channel closes.
@@ -204,7 +235,11 @@ impl Channel {
             });
             let block_len = header.len() + payload.len();
             if control.is_empty() && block_len == 0 {
-                return Ok(Written::All(None));
+                return match self.stream.flush() {
+                    Ok(()) => Ok(Written::All(None)),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Written::Blocked),
+                    Err(e) => Err(e),
+                };
             }
             let slices = if begun {
                 [

@@ -9,6 +9,8 @@ use xdfs_store::{Source, Store};
 use xdfs_sys::poll::{Event, Notifier, Token};
 use xdfs_xio::Stream;
 
+use crate::security::Place;
+
 /// The token of events that only wake the pipeline.
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
 
@@ -33,6 +35,8 @@ pub enum Command {
         input: Vec<u8>,
         /// Bytes of the opening exchange that its transport didn't take yet.
         output: Vec<u8>,
+        /// Held as long as the channel: its place among those of its user.
+        place: Option<Place>,
     },
     /// Takes one channel out of the session in an orderly way.
     Leave,

@@ -6,6 +6,7 @@
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`kernel`]: how a pipeline waits; replaceable.
+//! - [`security`]: what it asks of xSec at each end.
 //!
 //! The crate is used by `xdfs`, which gives it a friendlier face.
 
@@ -19,10 +20,12 @@ pub mod kernel;
 pub mod pipeline;
 mod pool;
 mod rate;
+pub mod security;
 mod storage;
 
-pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl};
+pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 pub use command::{
     Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
 };
 pub use pipeline::{Dial, Pipeline};
+pub use security::{Admission, Gate, Identity, Place, Proof, Verdict};

@@ -102,6 +102,14 @@ codes! {
     Unsupported = 31, "unsupported", 14;
     /// Reading or writing failed for another reason.
     Io = 32, "io", 15;
+    /// Who the initiator is could not be proved.
+    AuthenticationFailed = 33, "authentication-failed", 16;
+    /// The acceptor's key isn't the one that is trusted, or its certificate isn't valid.
+    ServerUntrusted = 34, "server-untrusted", 17;
+    /// The channel doesn't have the protection that a side requires.
+    ProtectionRefused = 35, "protection-refused", 17;
+    /// The share of the user is used up.
+    QuotaExceeded = 36, "quota-exceeded", 7;
 }
 
 impl fmt::Display for Code {

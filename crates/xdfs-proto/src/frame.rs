@@ -44,6 +44,14 @@ pub mod kind {
     pub const JOIN_OK: u8 = 0x04;
     /// Ends one channel.
     pub const LEAVE: u8 = 0x05;
+    /// Says who the initiator is and begins the proof.
+    pub const AUTH: u8 = 0x06;
+    /// Asks for the next step of the proof.
+    pub const CHALLENGE: u8 = 0x07;
+    /// Answers CHALLENGE.
+    pub const PROOF: u8 = 0x08;
+    /// Answers AUTH or PROOF: it is proved.
+    pub const AUTH_OK: u8 = 0x09;
     /// End of the session.
     pub const EOFT: u8 = 0x10;
     /// End of a file.
@@ -113,7 +121,8 @@ pub struct SessionRequest {
 /// SESSION-OK: what the acceptor made of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionAccept {
-    /// Must be shown by every channel that joins.
+    /// Must be shown by every channel that joins; on a protected one by
+    /// [`SessionSecret::bound_to`].
     pub secret: SessionSecret,
     /// Number of channels allowed; at most what was asked for.
     pub channels: u32,
@@ -128,10 +137,21 @@ pub struct SessionAccept {
 pub struct JoinRequest {
     /// The session.
     pub id: SessionId,
-    /// Its secret.
+    /// Its secret; on a protected channel what [`SessionSecret::bound_to`] makes of it.
     pub secret: SessionSecret,
     /// The number of this channel; not used before in this session.
     pub channel: ChannelIndex,
+}
+
+/// AUTH: says who the initiator is, before SESSION, and begins the proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRequest {
+    /// The number of the method; those of this version are in the specification.
+    pub method: u8,
+    /// Name of the user; may be empty where the method says who it is.
+    pub user: String,
+    /// The first step of the proof, defined by the method.
+    pub body: Vec<u8>,
 }
 
 /// What identifies one version of a source: a value that changes when the content may have. All
@@ -230,6 +250,17 @@ pub enum Frame {
     Join(JoinRequest),
     /// Answers JOIN.
     JoinOk,
+    /// Says who the initiator is.
+    Auth(AuthRequest),
+    /// Asks for the next step of the proof.
+    Challenge(Vec<u8>),
+    /// The next step of the proof.
+    Proof(Vec<u8>),
+    /// It is proved who the initiator is.
+    AuthOk {
+        /// The name of the user at the acceptor.
+        user: String,
+    },
     /// End of the session: no more files; both sides close all channels.
     Eoft,
     /// This channel will carry no further frame from its sender; the session goes on without it.

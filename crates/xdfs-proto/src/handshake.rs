@@ -8,14 +8,26 @@
 //!                 <---------------------  SESSION-OK or JOIN-OK, or an exception
 //! ```
 //!
-//! Both machines are fed with the bytes received so far and say how many they used.
+//! On a protected channel the initiator proves who it is before SESSION:
+//!
+//! ```text
+//!   AUTH          --------------------->
+//!                 <---------------------  CHALLENGE      (methods of two steps only)
+//!   PROOF         --------------------->
+//!                 <---------------------  AUTH-OK, or an exception
+//! ```
+//!
+//! A method of one step costs no round trip: SESSION follows AUTH at once. The machines carry the
+//! proofs and know nothing of them. Both are fed with the bytes received so far and say how many
+//! they used.
 
 use crate::fault::{Code, Fault};
 use crate::frame::{
-    FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept, SessionRequest,
+    AuthRequest, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept, SessionRequest,
 };
 use crate::limits::Limits;
 use crate::opening::{Answer, Feature, Hello};
+use crate::wire::DecodeError;
 
 /// Reads one frame that isn't a BLOCK from the front of `bytes`; `Ok(None)` while it isn't there.
 ///
@@ -50,11 +62,36 @@ pub enum Purpose {
     Join(JoinRequest),
 }
 
+/// The feature by which an acceptor names the methods of proof that it takes: one byte a method.
+const AUTHENTICATION: u16 = 1;
+
+fn authentication(methods: &[u8]) -> Feature {
+    Feature {
+        id: AUTHENTICATION,
+        name: "authentication".into(),
+        value: methods.to_vec(),
+    }
+}
+
 /// The initiator's end.
 #[derive(Debug)]
 pub struct Initiator {
     purpose: Purpose,
+    hello: Hello,
     welcomed: bool,
+    proof: ProofState,
+    user: Option<String>,
+}
+
+/// How far the proof of who the initiator is has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProofState {
+    /// None is to be given, or it was accepted.
+    Done,
+    /// It is to be begun.
+    Due,
+    /// A step was sent (or, at the acceptor, asked for).
+    Open,
 }
 
 /// Where the initiator's end stands.
@@ -64,20 +101,78 @@ pub enum InitiatorStep {
     Wait,
     /// The channel is open. For the first channel with what the acceptor accepted.
     Open(Option<SessionAccept>),
+    /// The acceptor takes these methods: go on with [`Initiator::prove`].
+    Prove(Vec<u8>),
+    /// The acceptor asks for the next step: go on with [`Initiator::answer`].
+    Challenge(Vec<u8>),
 }
 
 impl Initiator {
-    /// Starts, and appends the first bytes to `out`.
+    /// Starts on a channel without protection, and appends the first bytes to `out`.
     #[must_use]
     pub fn new(purpose: Purpose, out: &mut Vec<u8>) -> Self {
-        Hello::default().encode(out);
+        Self::begin(purpose, Hello::default(), ProofState::Done, out)
+    }
+
+    /// Starts on a protected channel, where a session begins with a proof of who the initiator is.
+    #[must_use]
+    pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
+        let hello = Hello {
+            features: vec![authentication(&[])],
+            ..Hello::default()
+        };
+        let proof = match purpose {
+            Purpose::Session(_) => ProofState::Due,
+            Purpose::Join(_) => ProofState::Done,
+        };
+        Self::begin(purpose, hello, proof, out)
+    }
+
+    fn begin(purpose: Purpose, hello: Hello, proof: ProofState, out: &mut Vec<u8>) -> Self {
+        hello.encode(out);
         // Version and features are known from channel 0, so that joining costs one round trip.
         if let Purpose::Join(join) = &purpose {
             Frame::Join(join.clone()).encode(out);
         }
         Self {
             purpose,
+            hello,
             welcomed: false,
+            proof,
+            user: None,
+        }
+    }
+
+    /// The name that this side has at the acceptor, once that was proved.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Sends the first step of the proof, and where it is the `only` one the request too.
+    pub fn prove(&mut self, request: AuthRequest, only: bool, out: &mut Vec<u8>) {
+        Frame::Auth(request).encode(out);
+        self.proof = if only {
+            self.request(out);
+            ProofState::Done
+        } else {
+            ProofState::Open
+        };
+    }
+
+    /// Sends the next step of the proof.
+    pub fn answer(&mut self, proof: Vec<u8>, out: &mut Vec<u8>) {
+        Frame::Proof(proof).encode(out);
+    }
+
+    /// Whether this channel begins with a proof: a protected one that registers a session.
+    fn proves(&self) -> bool {
+        !self.hello.features.is_empty() && matches!(self.purpose, Purpose::Session(_))
+    }
+
+    fn request(&self, out: &mut Vec<u8>) {
+        if let Purpose::Session(request) = &self.purpose {
+            Frame::Session(request.clone()).encode(out);
         }
     }
 
@@ -94,32 +189,47 @@ impl Initiator {
     ) -> Result<(InitiatorStep, usize), Fault> {
         let mut used = 0;
         if !self.welcomed {
-            let Some((answer, n)) = Answer::decode(bytes).map_err(|e| e.fault())? else {
+            let Some((answer, n)) = Answer::decode(bytes).map_err(|e| foreign(bytes, &e))? else {
                 return Ok((InitiatorStep::Wait, 0));
             };
             used = n;
             match answer {
                 Answer::Refused(fault) => return Err(fault.remote()),
                 Answer::Welcome(welcome) => {
-                    Hello::default().check(&welcome)?;
+                    self.hello.check(&welcome)?;
                     self.welcomed = true;
+                    if self.proof == ProofState::Due {
+                        let offered = welcome
+                            .features
+                            .into_iter()
+                            .find(|f| f.id == AUTHENTICATION);
+                        let Some(offered) = offered else {
+                            return Err(violation("the acceptor takes no proof of who asks"));
+                        };
+                        return Ok((InitiatorStep::Prove(offered.value), used));
+                    }
                 }
             }
-            if let Purpose::Session(request) = &self.purpose {
-                Frame::Session(request.clone()).encode(out);
-            }
+            self.request(out);
         }
         let frame = loop {
             let Some((frame, n)) = take_frame(bytes.get(used..).unwrap_or(&[]), limits)? else {
                 return Ok((InitiatorStep::Wait, used));
             };
             used += n;
-            // A busy acceptor may ask for patience.
-            if !matches!(frame, Frame::Noop | Frame::Conm) {
-                break frame;
+            // A busy acceptor may ask for patience. After a proof of one step its AUTH-OK comes
+            // together with the answer.
+            let proved = self.proof == ProofState::Done && self.proves();
+            match frame {
+                Frame::Noop | Frame::Conm => {}
+                Frame::AuthOk { user } if proved && self.user.is_none() => self.user = Some(user),
+                frame => break frame,
             }
         };
         match (frame, &self.purpose) {
+            (Frame::SessionOk(_), Purpose::Session(_)) if self.proves() && self.user.is_none() => {
+                Err(violation("SESSION-OK came before AUTH-OK"))
+            }
             (Frame::SessionOk(accept), Purpose::Session(request)) => {
                 if accept.channels == 0 || accept.channels > request.channels {
                     return Err(violation("SESSION-OK raises the number of channels"));
@@ -130,6 +240,15 @@ impl Initiator {
                 Ok((InitiatorStep::Open(Some(accept)), used))
             }
             (Frame::JoinOk, Purpose::Join(_)) => Ok((InitiatorStep::Open(None), used)),
+            (Frame::Challenge(body), _) if self.proof == ProofState::Open => {
+                Ok((InitiatorStep::Challenge(body), used))
+            }
+            (Frame::AuthOk { user }, Purpose::Session(_)) if self.proof == ProofState::Open => {
+                self.proof = ProofState::Done;
+                self.user = Some(user);
+                self.request(out);
+                Ok((InitiatorStep::Wait, used))
+            }
             (Frame::Exception { fault, .. }, _) => Err(fault.remote()),
             (other, _) => Err(violation(&format!(
                 "{} came instead of an answer",
@@ -143,6 +262,8 @@ impl Initiator {
 #[derive(Debug)]
 pub struct Acceptor {
     greeted: bool,
+    proof: ProofState,
+    features: Vec<Feature>,
 }
 
 /// Where the acceptor's end stands.
@@ -154,13 +275,44 @@ pub enum AcceptorStep {
     Session(SessionRequest),
     /// The peer joins one; answer with JOIN-OK or an exception.
     Join(JoinRequest),
+    /// The peer says who it is: go on with [`Acceptor::challenge`] or [`Acceptor::proved`], or
+    /// answer with an exception.
+    Auth(AuthRequest),
+    /// The next step of the proof; likewise.
+    Proof(Vec<u8>),
 }
 
 impl Acceptor {
-    /// A fresh channel.
+    /// A fresh channel without protection.
     #[must_use]
     pub fn new() -> Self {
-        Self { greeted: false }
+        Self {
+            greeted: false,
+            proof: ProofState::Done,
+            features: Vec::new(),
+        }
+    }
+
+    /// A fresh channel that is protected: a session needs a proof by one of `methods`.
+    #[must_use]
+    pub fn protected(methods: &[u8]) -> Self {
+        Self {
+            greeted: false,
+            proof: ProofState::Due,
+            features: vec![authentication(methods)],
+        }
+    }
+
+    /// Asks for the next step of the proof.
+    pub fn challenge(&mut self, body: Vec<u8>, out: &mut Vec<u8>) {
+        self.proof = ProofState::Open;
+        Frame::Challenge(body).encode(out);
+    }
+
+    /// The proof is accepted.
+    pub fn proved(&mut self, user: String, out: &mut Vec<u8>) {
+        self.proof = ProofState::Done;
+        Frame::AuthOk { user }.encode(out);
     }
 
     /// Takes the bytes received and not yet used; returns the step and how many were used. What
@@ -172,7 +324,6 @@ impl Acceptor {
     pub fn receive(
         &mut self,
         bytes: &[u8],
-        features: &[Feature],
         limits: &Limits,
         out: &mut Vec<u8>,
     ) -> Result<(AcceptorStep, usize), Fault> {
@@ -188,7 +339,7 @@ impl Acceptor {
                 }
             };
             used = hello.1;
-            let answer = hello.0.answer(features);
+            let answer = hello.0.answer(&self.features);
             answer.encode(out);
             if let Answer::Refused(fault) = answer {
                 return Err(fault);
@@ -210,7 +361,19 @@ impl Acceptor {
         };
         used += n;
         match frame {
+            Frame::Auth(request) if self.proof == ProofState::Due => {
+                Ok((AcceptorStep::Auth(request), used))
+            }
+            Frame::Proof(body) if self.proof == ProofState::Open => {
+                Ok((AcceptorStep::Proof(body), used))
+            }
+            Frame::Session(_) if self.proof != ProofState::Done => {
+                let cause = "SESSION came before a proof of who asks";
+                let fault = Fault::new(Code::AuthenticationFailed, "open the channel", cause);
+                Err(refuse(fault, out))
+            }
             Frame::Session(request) => Ok((AcceptorStep::Session(request), used)),
+            // The secret of the session is its proof.
             Frame::Join(request) => Ok((AcceptorStep::Join(request), used)),
             other => {
                 let fault = violation(&format!("{} came before SESSION or JOIN", other.name()));
@@ -224,6 +387,19 @@ impl Default for Acceptor {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The first byte of a TLS record with an alert: the answer to a HELLO that isn't in TLS.
+const TLS_ALERT: u8 = 0x15;
+
+/// Why the first bytes of an acceptor make no sense.
+fn foreign(bytes: &[u8], error: &DecodeError) -> Fault {
+    if bytes.first() == Some(&TLS_ALERT) {
+        let cause = "the acceptor takes protected channels only";
+        return Fault::new(Code::ProtectionRefused, "open the channel", cause)
+            .hint("leave out --insecure");
+    }
+    error.fault()
 }
 
 fn violation(cause: &str) -> Fault {

@@ -21,6 +21,19 @@ impl SessionSecret {
             .fold(0u8, |acc, (a, b)| acc | (a ^ b))
             == 0
     }
+
+    /// What JOIN carries on a protected channel instead of the secret itself: it holds for the
+    /// channel of that `binding` and index alone, so that it is worth nothing to who sees it.
+    #[must_use]
+    pub fn bound_to(&self, binding: &[u8; 32], channel: ChannelIndex) -> Self {
+        let key = blake3::derive_key("xdfs 1 proof that a channel belongs to a session", &self.0);
+        let mut covered = [0; 36];
+        covered[..32].copy_from_slice(binding);
+        covered[32..].copy_from_slice(&channel.0.to_be_bytes());
+        let mut proof = [0; 16];
+        proof.copy_from_slice(&blake3::keyed_hash(&key, &covered).as_bytes()[..16]);
+        Self(proof)
+    }
 }
 
 impl PartialEq for SessionSecret {

@@ -21,7 +21,8 @@ pub struct Limits {
     pub fragments_max: usize,
     /// Most bytes of payload in flight (sent and not acknowledged) of a session on a short path.
     pub in_flight_bytes_max: u64,
-    /// Time from the first byte to a finished opening exchange.
+    /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
+    /// included.
     pub opening_timeout: Duration,
     /// Longest silence of a peer from whom something is awaited.
     pub idle_timeout: Duration,

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader, JoinRequest, Offer,
-    Request, Scope, SessionAccept, SessionRequest, SourceTag, Start, kind,
+    Accept, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader,
+    JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start, kind,
 };
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
 use xdfs_proto::{
@@ -181,6 +181,18 @@ fn session() -> impl Strategy<Value = Frame> {
     prop_oneof![request, accept, join]
 }
 
+fn proof() -> impl Strategy<Value = Frame> {
+    let body = || prop::collection::vec(any::<u8>(), 0..200);
+    let auth = (any::<u8>(), text(), body())
+        .prop_map(|(method, user, body)| Frame::Auth(AuthRequest { method, user, body }));
+    prop_oneof![
+        auth,
+        body().prop_map(Frame::Challenge),
+        body().prop_map(Frame::Proof),
+        text().prop_map(|user| Frame::AuthOk { user }),
+    ]
+}
+
 fn frame() -> impl Strategy<Value = Frame> {
     let empty = prop::sample::select(vec![
         Frame::JoinOk,
@@ -242,6 +254,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     ];
     prop_oneof![
         session(),
+        proof(),
         empty,
         end,
         offer().prop_map(Frame::Xftsmu),
@@ -335,7 +348,7 @@ fn only_the_kinds_of_the_table_exist() {
     let known: Vec<u8> = (0..=255)
         .filter(|k| FrameHeader::decode(header(*k, 0, 20), &limits).is_ok())
         .collect();
-    let expected: Vec<u8> = (0x01..=0x05)
+    let expected: Vec<u8> = (0x01..=0x09)
         .chain(0x10..=0x1f)
         .chain([0x20, 0x21, 0x7f])
         .collect();

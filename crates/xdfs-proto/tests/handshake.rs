@@ -63,7 +63,7 @@ fn accept(input: &[u8], piece: usize) -> (Result<AcceptorStep, Fault>, Vec<u8>) 
     let (mut unused, mut out) = (Vec::new(), Vec::new());
     for part in input.chunks(piece) {
         unused.extend_from_slice(part);
-        match acceptor.receive(&unused, &[], &limits, &mut out) {
+        match acceptor.receive(&unused, &limits, &mut out) {
             Ok((AcceptorStep::Wait, used)) => drop(unused.drain(..used)),
             Ok((step, used)) => {
                 assert!(used <= unused.len());
@@ -370,7 +370,7 @@ fn what_follows_the_opening_is_left_alone() {
     Frame::Noop.encode(&mut input);
     let mut out = Vec::new();
     let (_, used) = Acceptor::new()
-        .receive(&input, &[], &limits, &mut out)
+        .receive(&input, &limits, &mut out)
         .expect("a join");
     assert_eq!(used, whole);
     let mut input = [welcome(), bytes(&Frame::JoinOk)].concat();

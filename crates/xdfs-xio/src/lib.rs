@@ -13,6 +13,7 @@
 
 pub mod memory;
 pub mod tcp;
+pub mod tls;
 pub mod unix;
 
 use std::fmt;
@@ -31,6 +32,16 @@ pub struct Capabilities {
     pub local: bool,
 }
 
+/// What a transform that protects a channel knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protection {
+    /// Bytes that both ends of this channel have and nobody else, and that no other channel has:
+    /// the TLS exporter (RFC 8446, section 7.5). A proof that covers them can't be used elsewhere.
+    pub binding: [u8; 32],
+    /// The certificates that the peer proved to own, its own first, each as DER; empty without.
+    pub peer_certificates: Vec<Vec<u8>>,
+}
+
 /// An open stack. Dropping it closes it at once.
 pub trait Stream: Send + fmt::Debug {
     /// Reads into `bufs` in order. `Ok(0)` is the orderly end of the peer.
@@ -44,6 +55,19 @@ pub trait Stream: Send + fmt::Debug {
     /// # Errors
     /// `WouldBlock`, or what the transport says.
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Writes what a transform still holds of what was written before.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the transport doesn't take all of it, or what the transport says.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`Stream::flush`] has something to write.
+    fn has_unflushed(&self) -> bool {
+        false
+    }
 
     /// Finishes an active open that is under way: `Ok(true)` when connected, `Ok(false)` to be
     /// asked again at the next readiness.
@@ -81,6 +105,11 @@ pub trait Stream: Send + fmt::Debug {
 
     /// What the stack offers.
     fn capabilities(&self) -> Capabilities;
+
+    /// What protects the channel, once it is open; `None` for a transport without protection.
+    fn protection(&self) -> Option<Protection> {
+        None
+    }
 
     /// The peer's address, for messages and logs.
     fn peer(&self) -> String;

@@ -7,10 +7,14 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Event, Poller, Token};
+use xdfs_xio::tls::{Configs, PROTOCOL, TlsListener, TlsStream};
 use xdfs_xio::{Capabilities, Endpoint, Listener, Stream, listen, open};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,6 +27,10 @@ enum Driver {
     Memory,
     Tcp,
     Tcp6,
+    TlsMemory,
+    TlsTcp,
+    #[cfg(unix)]
+    TlsUnix,
     #[cfg(unix)]
     Unix,
 }
@@ -47,13 +55,13 @@ impl Driver {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().unwrap();
         let endpoint = match self {
-            Self::Memory => {
+            Self::Memory | Self::TlsMemory => {
                 Endpoint::Memory(format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
             }
-            Self::Tcp => Endpoint::Tcp("127.0.0.1:0".parse().unwrap()),
+            Self::Tcp | Self::TlsTcp => Endpoint::Tcp("127.0.0.1:0".parse().unwrap()),
             Self::Tcp6 => Endpoint::Tcp("[::1]:0".parse().unwrap()),
             #[cfg(unix)]
-            Self::Unix => Endpoint::Unix(folder.path().join("socket")),
+            Self::Unix | Self::TlsUnix => Endpoint::Unix(folder.path().join("socket")),
         };
         Place {
             endpoint,
@@ -61,6 +69,60 @@ impl Driver {
         }
     }
 }
+
+impl Driver {
+    fn has_tls(self) -> bool {
+        match self {
+            Self::Memory | Self::Tcp | Self::Tcp6 => false,
+            #[cfg(unix)]
+            Self::Unix => false,
+            _ => true,
+        }
+    }
+
+    fn listen(self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
+        let listener = listen(endpoint)?;
+        if !self.has_tls() {
+            return Ok(listener);
+        }
+        let config = Arc::clone(&TLS.0);
+        let configs: Configs = Arc::new(move || Arc::clone(&config));
+        Ok(Box::new(TlsListener::new(listener, configs)))
+    }
+
+    fn open(self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        let stream = open(endpoint)?;
+        if !self.has_tls() {
+            return Ok(stream);
+        }
+        let name = "server.test".try_into().unwrap();
+        Ok(Box::new(TlsStream::open(stream, Arc::clone(&TLS.1), name)?))
+    }
+}
+
+/// The configurations of both ends of TLS, with a certificate made for this run.
+static TLS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
+    let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    (Arc::new(server), Arc::new(client))
+});
 
 /// A connected channel, with both ends registered at one poller.
 struct Pair {
@@ -83,17 +145,35 @@ impl Pair {
     fn unregistered(driver: Driver) -> Self {
         let place = driver.place();
         let mut poller = Poller::new().unwrap();
-        let mut listener = listen(&place.endpoint).unwrap();
+        let mut listener = driver.listen(&place.endpoint).unwrap();
         listener.register(&mut poller, LISTENER).unwrap();
         let endpoint = listener.local_endpoint();
-        let mut client = open(&endpoint).unwrap();
+        let mut client = driver.open(&endpoint).unwrap();
         client.register(&mut poller, CLIENT).unwrap();
-        let server = until(&mut poller, || listener.accept());
-        until(&mut poller, || match client.finish_open()? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
+        let mut server = until(&mut poller, || {
+            // A transform can't go on alone.
+            let _ = client.finish_open()?;
+            listener.accept()
         });
+        server.register(&mut poller, SERVER).unwrap();
+        until(&mut poller, || {
+            if driver.has_tls() {
+                match server.read_vectored(&mut []) {
+                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
+            }
+            match client.finish_open()? {
+                true => Ok(()),
+                false => Err(ErrorKind::WouldBlock.into()),
+            }
+        });
+        if driver.has_tls() {
+            // The client's last flight, so that both ends are open.
+            until(&mut poller, || server.read_vectored(&mut []));
+        }
         client.deregister(&mut poller).unwrap();
+        server.deregister(&mut poller).unwrap();
         Self {
             poller,
             client,
@@ -160,14 +240,17 @@ fn would_block<T: std::fmt::Debug>(result: io::Result<T>) {
 fn opens_and_accepts(driver: Driver) {
     let place = driver.place();
     let mut poller = Poller::new().unwrap();
-    let mut listener = listen(&place.endpoint).unwrap();
+    let mut listener = driver.listen(&place.endpoint).unwrap();
     listener.register(&mut poller, LISTENER).unwrap();
     would_block(listener.accept());
     let endpoint = listener.local_endpoint();
     if let Endpoint::Tcp(addr) = endpoint {
         assert_ne!(addr.port(), 0);
     }
-    let _clients = [open(&endpoint).unwrap(), open(&endpoint).unwrap()];
+    let _clients = [
+        driver.open(&endpoint).unwrap(),
+        driver.open(&endpoint).unwrap(),
+    ];
     await_event(&mut poller, LISTENER, |e| e.readable);
     let _servers = [
         until(&mut poller, || listener.accept()),
@@ -179,8 +262,8 @@ fn opens_and_accepts(driver: Driver) {
 fn a_listener_registered_late_is_told(driver: Driver) {
     let place = driver.place();
     let mut poller = Poller::new().unwrap();
-    let mut listener = listen(&place.endpoint).unwrap();
-    let mut client = open(&listener.local_endpoint()).unwrap();
+    let mut listener = driver.listen(&place.endpoint).unwrap();
+    let mut client = driver.open(&listener.local_endpoint()).unwrap();
     client.register(&mut poller, CLIENT).unwrap();
     await_event(&mut poller, CLIENT, |e| e.writable);
     listener.register(&mut poller, LISTENER).unwrap();
@@ -190,11 +273,12 @@ fn a_listener_registered_late_is_told(driver: Driver) {
 
 fn an_address_has_one_listener(driver: Driver) {
     let place = driver.place();
-    let first = listen(&place.endpoint).unwrap();
+    let first = driver.listen(&place.endpoint).unwrap();
     let endpoint = first.local_endpoint();
-    assert_eq!(listen(&endpoint).unwrap_err().kind(), ErrorKind::AddrInUse);
+    let second = driver.listen(&endpoint);
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::AddrInUse);
     drop(first);
-    listen(&endpoint).unwrap();
+    driver.listen(&endpoint).unwrap();
 }
 
 fn echoes(driver: Driver) {
@@ -249,7 +333,13 @@ fn exchange(mut end: Box<dyn Stream>, total: usize, mine: usize, yours: usize) {
     let (mut sent, mut got) = (0, 0);
     let (mut may_write, mut may_read) = (true, true);
     let mut space = vec![0; PERIOD];
-    while sent < total || got < total {
+    while sent < total || got < total || end.has_unflushed() {
+        if sent == total && may_write && end.has_unflushed() {
+            match end.flush() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => may_write = false,
+                done => done.unwrap(),
+            }
+        }
         if sent < total && may_write {
             let at = (sent + mine) % PERIOD;
             let len = (1 + random.below(PERIOD)).min(total - sent);
@@ -274,8 +364,10 @@ fn exchange(mut end: Box<dyn Stream>, total: usize, mine: usize, yours: usize) {
                 Err(e) => panic!("{e}"),
             }
         }
-        if !(sent < total && may_write || got < total && may_read) && (sent < total || got < total)
-        {
+        let writes = (sent < total || end.has_unflushed()) && may_write;
+        let reads = got < total && may_read;
+        let over = sent == total && got == total && !end.has_unflushed();
+        if !writes && !reads && !over {
             for event in events(&mut poller) {
                 may_write |= event.writable;
                 may_read |= event.readable;
@@ -314,7 +406,16 @@ fn a_full_writer_is_told_of_room(driver: Driver) {
     // Whatever was ready until now is no news of room.
     poller.wait(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
     let mut seen = vec![0; written];
-    read(&mut poller, &mut *server, &mut seen);
+    let mut got = 0;
+    while got < written {
+        got += until(&mut poller, || {
+            // What a transform holds goes on when there is room.
+            match client.flush() {
+                Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+                _ => read_one(&mut *server, &mut seen[got..]),
+            }
+        });
+    }
     assert!(seen.iter().all(|b| *b == 3));
     until(&mut poller, || client.write_vectored(&[IoSlice::new(b"x")]));
     read(&mut poller, &mut *server, &mut seen[..1]);
@@ -337,11 +438,12 @@ fn a_waiting_writer_gets_an_event(driver: Driver) {
     let reader = thread::spawn(move || {
         let mut poller = Poller::new().unwrap();
         server.register(&mut poller, SERVER).unwrap();
-        read(&mut poller, &mut *server, &mut vec![0; written]);
+        read(&mut poller, &mut *server, &mut vec![0; written + 1]);
         server
     });
     await_event(&mut poller, CLIENT, |e| e.writable);
-    client.write_vectored(&[IoSlice::new(b"x")]).unwrap();
+    write(&mut poller, &mut *client, b"x");
+    until(&mut poller, || client.flush());
     reader.join().unwrap();
 }
 
@@ -382,7 +484,12 @@ fn await_gone(poller: &mut Poller, end: &mut dyn Stream) {
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => drop(events(poller)),
             Err(e) => {
-                let kinds = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+                // Over TLS an end without close_notify is an error.
+                let kinds = [
+                    ErrorKind::ConnectionReset,
+                    ErrorKind::BrokenPipe,
+                    ErrorKind::UnexpectedEof,
+                ];
                 assert!(kinds.contains(&e.kind()), "{e}");
                 break;
             }
@@ -438,7 +545,7 @@ fn nobody_there_is_refused(driver: Driver) {
         other => (other, None),
     };
     let mut poller = Poller::new().unwrap();
-    let refused = open(&endpoint).and_then(|mut client| {
+    let refused = driver.open(&endpoint).and_then(|mut client| {
         client.register(&mut poller, CLIENT)?;
         loop {
             if client.finish_open()? {
@@ -549,6 +656,10 @@ macro_rules! cases {
         cases!(@driver tcp6 Tcp6 [$($case)*]);
         #[cfg(unix)]
         cases!(@driver unix Unix [$($case)*]);
+        cases!(@driver tls_memory TlsMemory [$($case)*]);
+        cases!(@driver tls_tcp TlsTcp [$($case)*]);
+        #[cfg(unix)]
+        cases!(@driver tls_unix TlsUnix [$($case)*]);
     };
     (@driver $name:ident $driver:ident [$($case:ident)*]) => {
         mod $name {

@@ -8,13 +8,14 @@ use std::thread;
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::kernel::Readiness;
-use xdfs_engine::{Command, Commands, Dial, DownloadJob, Job, Pipeline, UploadJob};
+use xdfs_engine::{Command, Commands, Dial, DownloadJob, Identity, Job, Pipeline, UploadJob};
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Code, Fault, FileId, Limits};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
 use crate::remote::{Address, RemotePlace};
+use crate::security::{ClientSecurity, Fingerprint, SecureIdentity};
 use crate::sinks::Nameless;
 use crate::transfer::{LocalPlace, SessionEnd, Transfer, TransferOptions};
 
@@ -31,6 +32,9 @@ pub struct ClientOptions {
     pub strict: bool,
     /// What the peer may cost.
     pub limits: Limits,
+    /// Which servers are believed and how this side shows who it is; `None` opens channels without
+    /// protection, which only servers without it take.
+    pub security: Option<ClientSecurity>,
 }
 
 /// A session with a server. Several transfers may run in it, back to back on the same channels.
@@ -40,6 +44,7 @@ pub struct Client {
     next_file: AtomicU32,
     end: SessionEnd,
     path_bytes_max: usize,
+    identity: Option<Arc<SecureIdentity>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -52,6 +57,14 @@ impl Client {
     /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        let identity = match options.security {
+            Some(security) => Some(Arc::new(SecureIdentity::new(
+                security,
+                &place.address,
+                place.user.as_deref(),
+            )?)),
+            None => None,
+        };
         let dial = Dial {
             endpoints: resolve(&place.address)?,
             channels: options.channels,
@@ -63,6 +76,7 @@ impl Client {
                 Start::Elastic
             },
             user: place.user.clone().unwrap_or_default(),
+            identity: identity.clone().map(|own| own as Arc<dyn Identity>),
         };
         let path_bytes_max = options.limits.path_bytes_max;
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
@@ -84,6 +98,7 @@ impl Client {
             next_file: AtomicU32::new(1),
             end,
             path_bytes_max,
+            identity,
             thread: Some(thread),
         })
     }
@@ -200,6 +215,19 @@ impl Client {
         Ok(Transfer::new(file, commands, receiver, end))
     }
 
+    /// The name that this side has at the server; `None` before the session is open, and on
+    /// channels without protection.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        self.identity.as_ref().and_then(|own| own.user())
+    }
+
+    /// What is seen of the server's key; `None` likewise.
+    #[must_use]
+    pub fn server_fingerprint(&self) -> Option<Fingerprint> {
+        self.identity.as_ref().and_then(|own| own.server())
+    }
+
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
         let _ = self.commands.send(Command::BreakChannel);
@@ -260,7 +288,7 @@ fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
     text.to_string_lossy().into_owned().into_bytes()
 }
 
-fn path_bytes(path: &Path) -> Vec<u8> {
+pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     os_bytes(path.as_os_str())
 }
 

@@ -8,12 +8,13 @@
 
 mod client;
 mod remote;
+pub mod security;
 mod server;
 mod sinks;
 mod transfer;
 
 pub use client::{Client, ClientOptions};
-pub use remote::{Address, DEFAULT_PORT, RemotePlace};
+pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult};
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};

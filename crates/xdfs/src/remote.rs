@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use xdfs_proto::{Code, Fault};
+use xdfs_security::identity::Fingerprint;
 
 /// The port that xdfs listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 2799;
@@ -39,6 +40,41 @@ pub struct RemotePlace {
     /// The path on the server, percent-decoded, with its leading slash; a store of the server's
     /// own such as `mem:null` without one. Empty if the URL names the server only.
     pub path: Vec<u8>,
+    /// What a URL from `xdfs serve --ticket` carries: `?ticket=SECRET&pin=FINGERPRINT`.
+    pub invitation: Invitation,
+}
+
+/// What lets somebody in who got a URL from the owner of a server.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Invitation {
+    /// A secret that is good once.
+    pub ticket: Option<String>,
+    /// The only key of a server that is believed.
+    pub pin: Option<Fingerprint>,
+}
+
+impl fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invitation")
+            .field("ticket", &self.ticket.as_ref().map(|_| "..."))
+            .field("pin", &self.pin)
+            .finish()
+    }
+}
+
+impl Invitation {
+    /// Reads what follows the question mark; `None` if that isn't an invitation.
+    fn parse(text: &str) -> Option<Self> {
+        let mut invitation = Self::default();
+        for item in text.split('&') {
+            match item.split_once('=')? {
+                ("ticket", ticket) if !ticket.is_empty() => invitation.ticket = Some(ticket.into()),
+                ("pin", pin) => invitation.pin = Some(pin.parse().ok()?),
+                _ => return None,
+            }
+        }
+        Some(invitation)
+    }
 }
 
 impl FromStr for Address {
@@ -156,8 +192,10 @@ impl FromStr for RemotePlace {
 
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: &str| {
+            // Without what may be a secret.
+            let shown = text.split_once("?ticket=").map_or(text, |(shown, _)| shown);
             Fault::new(Code::InvalidArgument, "read the URL", cause)
-                .path(text)
+                .path(shown)
                 .hint("write xdfs://[user@]host[:port]/path")
         };
         let (unix, rest) = if let Some(rest) = text.strip_prefix("xdfs://") {
@@ -197,6 +235,14 @@ impl FromStr for RemotePlace {
             }
             host.parse().map_err(|f: Fault| bad(&f.cause))?
         };
+        let (path, invitation) = match path.rsplit_once('?') {
+            Some((path, query)) if query.starts_with("ticket=") || query.starts_with("pin=") => {
+                let invitation = Invitation::parse(query)
+                    .ok_or_else(|| bad("what follows the question mark is no ticket and no pin"))?;
+                (path, invitation)
+            }
+            _ => (path, Invitation::default()),
+        };
         let path = percent_decode(path).ok_or_else(|| bad("a percent sign is misused"))?;
         // `/mem:null` names the store of the server itself, not a file.
         let path = match path.strip_prefix(b"/") {
@@ -207,6 +253,7 @@ impl FromStr for RemotePlace {
             user,
             address,
             path,
+            invitation,
         })
     }
 }
@@ -226,7 +273,8 @@ impl fmt::Display for RemotePlace {
         if !self.path.is_empty() && !self.path.starts_with(b"/") {
             f.write_str("/")?;
         }
-        f.write_str(&percent_encode(&self.path, b""))
+        // The ticket is a secret and isn't shown.
+        f.write_str(&percent_encode(&self.path, b"?"))
     }
 }
 
@@ -282,6 +330,17 @@ mod tests {
         ] {
             assert_eq!(place(text).to_string(), text);
         }
+        let pin = format!("SHA256:{}", "A".repeat(43));
+        let invited = place(&format!("xdfs://h/a%3Fb?ticket=secret&pin={pin}"));
+        assert_eq!(invited.path, b"/a?b");
+        assert_eq!(invited.invitation.ticket.as_deref(), Some("secret"));
+        assert_eq!(invited.invitation.pin.unwrap().to_string(), pin);
+        assert!(!format!("{invited} {invited:?}").contains("secret"));
+        assert_eq!(place("xdfs://h/a?b").path, b"/a?b");
+        let odd = "xdfs://h/a?ticket=secret&x=1"
+            .parse::<RemotePlace>()
+            .unwrap_err();
+        assert!(!odd.to_string().contains("secret"));
         assert_eq!(place("xdfs://h").path, b"");
         assert_eq!(place("xdfs://h/mem:zero").path, b"mem:zero");
         for bad in [

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl};
+use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::Endpoint;
+use xdfs_xio::tls::TlsListener;
 
-use crate::client::resolve;
+use crate::client::{path_bytes, resolve};
 use crate::remote::{Address, DEFAULT_PORT};
+use crate::security::{Fingerprint, SecureGate, ServerSecurity, Tickets};
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub struct ServerBuilder {
     pub grace: Duration,
     /// What a peer may cost.
     pub limits: Limits,
+    /// Who may come in and what they see, over TLS 1.3 alone; `None` for a server without
+    /// protection.
+    pub security: Option<ServerSecurity>,
 }
 
 /// A server that listens.
@@ -38,6 +43,7 @@ pub struct Server {
     acceptor: Acceptor,
     addresses: Vec<Address>,
     handle: ServerHandle,
+    guard: Option<(Fingerprint, Tickets)>,
 }
 
 /// Ends a server from another thread.
@@ -58,6 +64,7 @@ impl Default for ServerBuilder {
             sessions_max: 256,
             grace: Duration::from_secs(10),
             limits: Limits::default(),
+            security: None,
         }
     }
 }
@@ -70,10 +77,17 @@ impl ServerBuilder {
     /// `insecure` isn't set.
     pub fn bind(self) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
-        let store = Arc::new(ServerStore::new(LocalStore::rooted(
-            &self.root,
-            self.read_only,
-        )?));
+        let gate = match self.security {
+            Some(security) => {
+                // It is opened when it is first used; that it is there is seen now.
+                LocalStore::rooted(&self.root, self.read_only)?;
+                let root = std::path::absolute(&self.root)
+                    .map_err(|e| Fault::from_io("open the root", path_bytes(&self.root), &e))?;
+                Some(Arc::new(SecureGate::new(security, root, self.read_only)?))
+            }
+            None => None,
+        };
+        let is_protected = self.insecure || gate.is_some();
         let listen = if self.listen.is_empty() {
             vec![Address::Tcp {
                 host: "127.0.0.1".into(),
@@ -86,7 +100,7 @@ impl ServerBuilder {
         let mut addresses = Vec::new();
         for address in &listen {
             for endpoint in resolve(address)? {
-                check_loopback(&endpoint, self.insecure)?;
+                check_loopback(&endpoint, is_protected)?;
                 let listener = xdfs_xio::listen(&endpoint).map_err(|e| {
                     let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
                     if e.kind() == std::io::ErrorKind::AddrInUse {
@@ -95,12 +109,25 @@ impl ServerBuilder {
                     fault
                 })?;
                 addresses.push(address_of(listener.local_endpoint()));
-                listeners.push(listener);
+                listeners.push(match &gate {
+                    Some(gate) => Box::new(TlsListener::new(listener, gate.configs())),
+                    None => listener,
+                });
             }
         }
+        let guard = gate
+            .as_ref()
+            .map(|gate| (gate.fingerprint(), gate.tickets()));
+        let access = match gate {
+            Some(gate) => Access::Guarded(gate),
+            None => Access::Open(Arc::new(ServerStore::new(LocalStore::rooted(
+                &self.root,
+                self.read_only,
+            )?))),
+        };
         let config = AcceptorConfig {
             listeners,
-            store,
+            access,
             sessions_max: self.sessions_max,
             limits: self.limits,
         };
@@ -115,13 +142,14 @@ impl ServerBuilder {
             acceptor,
             addresses,
             handle,
+            guard,
         })
     }
 }
 
-fn check_loopback(endpoint: &Endpoint, insecure: bool) -> Result<(), Fault> {
+fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {
     match endpoint {
-        Endpoint::Tcp(address) if !address.ip().is_loopback() && !insecure => Err(Fault::new(
+        Endpoint::Tcp(address) if !address.ip().is_loopback() && !anywhere => Err(Fault::new(
             Code::InvalidArgument,
             format!("listen on {address}"),
             "it is not a loopback address, and peers are not authenticated",
@@ -148,6 +176,18 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         self.addresses.clone()
+    }
+
+    /// What clients see of its key; `None` for a server without protection.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.guard.as_ref().map(|(fingerprint, _)| *fingerprint)
+    }
+
+    /// Lets tickets be issued; `None` for a server without protection.
+    #[must_use]
+    pub fn tickets(&self) -> Option<Tickets> {
+        self.guard.as_ref().map(|(_, tickets)| tickets.clone())
     }
 
     /// A handle that ends it.

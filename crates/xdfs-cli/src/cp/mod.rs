@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &CpFlags) -> u8 {
 /// The run could not begin.
 fn copy(flags: &CpFlags, jobs: Vec<plan::Job>, reporter: &mut Reporter) -> Result<(), Fault> {
     let interrupt = Interrupt::install(|| ())?;
-    let connector = Connector(flags.session.client_options());
+    let connector = Connector(flags.session.clone());
     let pause = |time: Duration| {
         let mut left = time;
         while !left.is_zero() && !interrupt.requested() {

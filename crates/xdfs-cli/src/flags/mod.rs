@@ -7,14 +7,18 @@ mod cp;
 mod demo;
 mod perf;
 mod serve;
+mod users;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tracing::Level;
 
 pub(crate) use cp::CpFlags;
 pub(crate) use demo::DemoFlags;
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
+pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
 use crate::size;
 
@@ -61,6 +65,22 @@ pub(crate) enum Command {
     Perf(PerfFlags),
     /// Show on this machine that it works, and how fast.
     Demo(DemoFlags),
+    /// Say who you are at a server.
+    Whoami(WhoamiFlags),
+    /// Make a key to show who you are.
+    Keygen(KeygenFlags),
+    /// List, add and remove the servers that are believed.
+    Trust {
+        /// What to do.
+        #[command(subcommand)]
+        command: TrustCommand,
+    },
+    /// Add, list and remove users who have passwords, on the machine of the server.
+    User {
+        /// What to do.
+        #[command(subcommand)]
+        command: UserCommand,
+    },
     /// Print a completion script for a shell.
     #[command(after_help = "\
 Examples:
@@ -79,7 +99,7 @@ Examples:
     Man {
         /// The directory, which is made if it is missing.
         #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-        dir: std::path::PathBuf,
+        dir: PathBuf,
     },
 }
 
@@ -119,7 +139,7 @@ impl OutputFlags {
 }
 
 /// How a session is opened. Shared by the commands that move bytes.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SessionFlags {
     /// Number of parallel channels, 1 to 4096; picked by itself unless given.
     #[arg(
@@ -142,11 +162,14 @@ pub(crate) struct SessionFlags {
     /// product of rate and round-trip time, divided by the number of channels.
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
     pub(crate) window: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) security: SecurityFlags,
 }
 
 impl SessionFlags {
-    /// The same, for the library.
-    pub(crate) fn client_options(self) -> xdfs::ClientOptions {
+    /// The same, for the library; who is who is decided for each server.
+    pub(crate) fn client_options(&self) -> xdfs::ClientOptions {
         xdfs::ClientOptions {
             channels: self.channels,
             block_size: self.block_size,
@@ -154,6 +177,56 @@ impl SessionFlags {
             ..xdfs::ClientOptions::default()
         }
     }
+}
+
+/// Which servers are believed, and how the user shows who it is.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Security")]
+pub(crate) struct SecurityFlags {
+    /// Show who you are with this OpenSSH private key. Default: a key of xdfs's own.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Show who you are with the first key of the ssh-agent.
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) agent: bool,
+
+    /// Show who you are with the password in the first line of a file; '-' asks for it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// Show who you are with the bearer token in a file.
+    ///
+    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Show who you are with the X.509 certificate chain in a PEM file.
+    #[arg(long, value_name = "FILE", requires = "cert_key", value_hint = ValueHint::FilePath)]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The private key of --cert, as PEM.
+    #[arg(long, value_name = "FILE", requires = "cert", value_hint = ValueHint::FilePath)]
+    pub(crate) cert_key: Option<PathBuf>,
+
+    /// Believe servers whose certificates these authorities (PEM) vouch for, and no new ones.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Believe the server with this key and no other, as printed by `xdfs serve`.
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub(crate) pin: Option<xdfs::security::Fingerprint>,
+
+    /// Refuse servers that are not known yet, instead of remembering their keys.
+    #[arg(long)]
+    pub(crate) known_only: bool,
+
+    /// Open channels without encryption and authentication.
+    ///
+    /// Only servers that were started with --insecure take them.
+    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "cert", "ca",
+        "pin", "known_only"])]
+    pub(crate) insecure: bool,
 }
 
 #[cfg(test)]

@@ -12,9 +12,14 @@ use xdfs::Address;
 /// Clients read and write beneath the root and nowhere else: paths are resolved by the kernel
 /// beneath it, so that neither '..' nor a symbolic link leads out.
 ///
+/// All channels are encrypted (TLS 1.3), and clients show who they are: your own key is let in
+/// without any set-up, so are those in authorized_keys in the server's folder and in ~/.ssh, users
+/// with passwords (`xdfs user add`) and who has a ticket.
+///
 /// Prints one line 'listening on ADDR' for each address, with its real port, then one line
-/// 'serving DIR'. SIGTERM and Ctrl-C drain: no new session is taken, running ones get the grace
-/// period to end, and what is left then can be resumed later. A second signal ends them at once.
+/// 'serving DIR', and what clients see of the server's key. SIGTERM and Ctrl-C drain: no new
+/// session is taken, running ones get the grace period to end, and what is left then can be resumed
+/// later. A second signal ends them at once.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The file of --config is TOML; flags go before it:
@@ -24,6 +29,28 @@ The file of --config is TOML; flags go before it:
   insecure = false
   sessions_max = 256
   grace_seconds = 10
+  folder = \"server\"        # the server's key, users, lists of keys
+  owner = \"alice\"          # whom keys in folder/authorized_keys belong to
+  audit = \"audit.jsonl\"
+  [certificate]            # instead of folder/server.crt and folder/server.key
+  chain = \"chain.pem\"
+  key = \"key.pem\"
+  [client_certificates]
+  authorities = \"ca.pem\"
+  grid_map = \"grid-mapfile\"
+  [[issuers]]              # of bearer tokens
+  issuer = \"https://issuer.example\"
+  audience = [\"https://host.example\"]
+  jwks_file = \"jwks.json\"
+  [[export]]               # instead of root
+  name = \"data\"
+  path = \"/srv/data\"       # may hold {user}
+  quota_bytes = \"10G\"
+  [[export.grant]]
+  user = \"alice\"           # or group = \"staff\"; \"*\" for everybody who is known
+  rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]
+  [groups]
+  staff = [\"alice\", \"bob\"]
 
 Examples:
   xdfs serve --root /srv/data
@@ -51,10 +78,10 @@ pub(crate) struct ServeFlags {
     )]
     pub(crate) read_only: Option<bool>,
 
-    /// Listen on addresses that other machines reach, although nobody is authenticated.
+    /// Serve without encryption and authentication.
     ///
     /// Everybody who reaches the address can then read and, unless --read-only is given, write
-    /// all that lies beneath the root, and nothing is encrypted.
+    /// all that lies beneath the root. Clients have to say --insecure too.
     #[arg(
         long,
         value_name = "BOOL",
@@ -63,6 +90,10 @@ pub(crate) struct ServeFlags {
         default_missing_value = "true"
     )]
     pub(crate) insecure: Option<bool>,
+
+    /// Print a line for another machine that lets it in once, within a day.
+    #[arg(long, conflicts_with = "insecure")]
+    pub(crate) ticket: bool,
 
     /// Most sessions at once. Default: 256.
     #[arg(long, value_name = "N", value_parser = parse_sessions)]

@@ -18,3 +18,4 @@ mod resume;
 mod serve;
 mod support;
 mod usage;
+mod who;

@@ -75,20 +75,20 @@ fn a_read_only_server_takes_nothing() {
 }
 
 #[test]
-fn other_machines_are_shut_out_unless_asked_for() {
+fn other_machines_are_served_with_protection_or_by_request_without() {
     let place = Place::new();
-    let root = place.root();
-    let root = root.to_str().unwrap();
-    let args = ["serve", "--root", root, "--listen", "0.0.0.0:0"];
-    let run = xdfs(args);
-    assert!(run.code.is_some_and(|code| code != 0), "{run:?}");
-    assert!(run.stderr.contains("insecure"), "{}", run.stderr);
-    assert!(
-        run.stdout.is_empty(),
-        "it must not listen before it refuses"
-    );
+    let source = place.make_here("a", b"abc");
+    let server = Server::start_with(&place.root(), &["--listen", "0.0.0.0:0"]);
+    let url = server.url("/private").replace("0.0.0.0", "127.0.0.1");
+    xdfs(["cp", &source, &url]).ok();
+    assert_content(place.remote("private"), b"abc");
+    // Neither side goes down to no protection by itself.
+    xdfs(["cp", "--insecure", &source, &url]).fails(17, &["--insecure"]);
     let server = Server::start_with(&place.root(), &["--listen", "0.0.0.0:0", "--insecure"]);
-    assert!(server.addresses[0].starts_with("0.0.0.0:"));
+    let url = server.url("/plain").replace("0.0.0.0", "127.0.0.1");
+    xdfs(["cp", &source, &url]).fails(17, &["--insecure"]);
+    xdfs(["cp", "--insecure", &source, &url]).ok();
+    assert_content(place.remote("plain"), b"abc");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -17,8 +17,16 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
     command.env_remove("NO_COLOR").env("TERM", "dumb");
+    // Keys and known servers of these tests, and not those of who runs them.
+    command.env("XDFS_CONFIG_DIR", OWN.path());
+    for name in ["BEARER_TOKEN", "BEARER_TOKEN_FILE", "SSH_AUTH_SOCK", "HOME"] {
+        command.env_remove(name);
+    }
     command
 }
+
+/// The folder of keys of all users in this test binary.
+static OWN: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
 /// What came of a run.
 #[derive(Debug)]
@@ -227,7 +235,13 @@ pub(crate) fn xdfs_with_input<S: AsRef<OsStr>>(
     args: impl IntoIterator<Item = S>,
     input: &[u8],
 ) -> Run {
-    let mut running = Running::start(program().args(args).stdin(Stdio::piped()));
+    run_with_input(program().args(args), input)
+}
+
+/// Runs a command to its end with `input` on its standard input.
+#[track_caller]
+pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Run {
+    let mut running = Running::start(command.stdin(Stdio::piped()));
     let mut stdin = running.child.stdin.take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -243,6 +257,7 @@ pub(crate) fn xdfs_with_input<S: AsRef<OsStr>>(
 pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) addresses: Vec<String>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Server {
@@ -277,7 +292,24 @@ impl Server {
                 None => panic!("an unexpected line: {line}"),
             }
         }
-        Self { running, addresses }
+        Self {
+            running,
+            addresses,
+            lines,
+        }
+    }
+
+    /// The next line that it prints and that begins so.
+    #[track_caller]
+    pub(crate) fn line_with(&self, start: &str) -> String {
+        loop {
+            let Ok(line) = self.lines.recv_timeout(DEADLINE) else {
+                panic!("the server did not print '{start}'")
+            };
+            if line.starts_with(start) {
+                return line;
+            }
+        }
     }
 
     /// The URL of a path on its first address.

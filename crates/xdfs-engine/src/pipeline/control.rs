@@ -43,8 +43,10 @@ impl<K: Kernel> Pipeline<K> {
                     channel,
                     input,
                     output,
+                    place,
                 } => {
                     let mut channel = Channel::new(channel, stream, Phase::Open, self.now);
+                    channel.place = place;
                     channel.input = input;
                     channel.push_bytes(&output);
                     self.join(channel);
@@ -185,7 +187,7 @@ impl<K: Kernel> Pipeline<K> {
             // The request came again after a lost channel; the offer comes again by itself.
             return;
         }
-        let Role::Acceptor { store } = &self.role else {
+        let Role::Acceptor { store, .. } = &self.role else {
             return;
         };
         let opened = if self.draining.is_some() {

@@ -37,6 +37,7 @@ use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Kernel;
 use crate::pool::BufferPool;
 use crate::rate::Bucket;
+use crate::security::{Identity, Place};
 use crate::storage::Storage;
 
 use open::Dialer;
@@ -81,13 +82,19 @@ pub struct Dial {
     pub start: Start,
     /// Name of the user; may be empty.
     pub user: String,
+    /// Opens channels that are protected, and proves who this side is; `None` for plain ones.
+    pub identity: Option<Arc<dyn Identity>>,
 }
 
 /// Who opened the session.
 #[derive(Debug)]
 enum Role {
     Initiator(Dialer),
-    Acceptor { store: Arc<dyn Store> },
+    Acceptor {
+        store: Arc<dyn Store>,
+        /// Held as long as the session lives.
+        _place: Option<Place>,
+    },
 }
 
 /// The session's thread. See the module documentation.
@@ -176,6 +183,7 @@ impl<K: Kernel> Pipeline<K> {
     pub fn accept(
         kernel: K,
         store: Arc<dyn Store>,
+        place: Option<Place>,
         limits: Limits,
         request: &SessionRequest,
         accepted: &SessionAccept,
@@ -183,7 +191,13 @@ impl<K: Kernel> Pipeline<K> {
         output: &[u8],
         input: Vec<u8>,
     ) -> (Self, Commands) {
-        let (mut pipeline, commands) = Self::new(kernel, Role::Acceptor { store }, limits);
+        let (mut pipeline, commands) = {
+            let role = Role::Acceptor {
+                store,
+                _place: place,
+            };
+            Self::new(kernel, role, limits)
+        };
         let strict = request.start == Start::Strict;
         pipeline.set_parameters(
             accepted.channels,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
-use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
+use xdfs_proto::handshake::{InitiatorStep, Purpose};
 use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSecret};
 use xdfs_sys::poll::Token;
 use xdfs_xio::Endpoint;
@@ -241,16 +241,17 @@ impl<K: Kernel> Pipeline<K> {
                 self.end(Err(Fault::new(Code::ConnectionRefused, "connect", cause)));
                 return;
             };
-            match xdfs_xio::open(&endpoint) {
+            let opened = match &dialer.dial.identity {
+                Some(identity) => identity.open(&endpoint),
+                None => xdfs_xio::open(&endpoint),
+            };
+            match opened {
                 Ok(mut stream) => {
                     if self.window > 0 {
                         let _ = stream.set_window(self.window);
                     }
-                    let mut hello = Vec::new();
-                    let initiator = Initiator::new(purpose, &mut hello);
-                    let phase = Phase::Connecting(initiator);
-                    let mut channel = Channel::new(index, stream, phase, self.now);
-                    channel.push_bytes(&hello);
+                    let phase = Phase::Connecting(purpose);
+                    let channel = Channel::new(index, stream, phase, self.now);
                     dialer.opening += 1;
                     if self.place(channel).is_none() {
                         self.dial_failed(None);
@@ -270,6 +271,10 @@ impl<K: Kernel> Pipeline<K> {
     fn connect_fault(&self, error: &std::io::Error) -> Fault {
         let mut fault = Fault::from_io("connect", "", error);
         if let Role::Initiator(dialer) = &self.role {
+            let identity = dialer.dial.identity.as_ref();
+            if let Some(fault) = identity.and_then(|identity| identity.explain(error)) {
+                return fault;
+            }
             fault.operation = dialer
                 .endpoint()
                 .map_or_else(String::new, |e| format!("connect to {e}"));
@@ -346,10 +351,16 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(true) => {
                     channel.peer = channel.stream.peer();
                     self.local |= channel.stream.capabilities().local;
-                    let taken = std::mem::replace(&mut channel.phase, Phase::Open);
-                    if let Phase::Connecting(initiator) = taken {
-                        channel.phase = Phase::Opening(initiator);
+                    let bare = channel.stream.protection().is_none();
+                    let identified = matches!(&self.role,
+                        Role::Initiator(dialer) if dialer.dial.identity.is_some());
+                    if identified && bare {
+                        let cause = "the channel has no protection, though it is asked for";
+                        let fault = Fault::new(Code::ProtectionRefused, "open a channel", cause);
+                        self.opening_failed(slot, fault);
+                        return;
                     }
+                    channel.greet();
                     if let Role::Initiator(dialer) = &mut self.role {
                         dialer.asked_at = self.now;
                     }
@@ -370,6 +381,7 @@ impl<K: Kernel> Pipeline<K> {
             };
             let mut out = Vec::new();
             let step = initiator.receive(&channel.input, &self.limits, &mut out);
+            let user = initiator.user().map(str::to_owned);
             channel.push_bytes(&out);
             match step {
                 Ok((InitiatorStep::Wait, used)) => {
@@ -381,10 +393,25 @@ impl<K: Kernel> Pipeline<K> {
                     }
                 }
                 Ok((InitiatorStep::Open(accepted), used)) => {
+                    if let (Role::Initiator(dialer), Some(user)) = (&self.role, &user)
+                        && let Some(identity) = &dialer.dial.identity
+                    {
+                        identity.admitted(user);
+                    }
                     channel.consume(used);
                     self.last_heard = self.now;
                     self.opening_done(slot, accepted);
                     return;
+                }
+                Ok((step @ (InitiatorStep::Prove(_) | InitiatorStep::Challenge(_)), used)) => {
+                    channel.consume(used);
+                    self.last_heard = self.now;
+                    self.measure_round_trip();
+                    if let Err(fault) = self.prove(slot, step) {
+                        self.opening_failed(slot, fault);
+                        return;
+                    }
+                    continue;
                 }
                 Err(fault) => {
                     self.opening_failed(slot, fault);
@@ -418,6 +445,41 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         self.queue(slot);
+    }
+
+    /// Takes a step of the proof who this side is.
+    fn prove(&mut self, slot: usize, step: InitiatorStep) -> Result<(), Fault> {
+        let identity = match &self.role {
+            Role::Initiator(dialer) => dialer.dial.identity.clone(),
+            Role::Acceptor { .. } => None,
+        };
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return Ok(());
+        };
+        let (Some(identity), Some(protection)) = (identity, &channel.protection) else {
+            let cause = "a proof was asked for on a channel without protection";
+            return Err(Fault::new(
+                Code::ProtectionRefused,
+                "prove who you are",
+                cause,
+            ));
+        };
+        let mut out = Vec::new();
+        if let Phase::Opening(initiator) = &mut channel.phase {
+            match step {
+                InitiatorStep::Prove(methods) => {
+                    let (request, only) = identity.prove(protection, &methods)?;
+                    initiator.prove(request, only, &mut out);
+                }
+                InitiatorStep::Challenge(challenge) => {
+                    let proof = identity.answer(protection, &challenge)?;
+                    initiator.answer(proof, &mut out);
+                }
+                InitiatorStep::Wait | InitiatorStep::Open(_) => {}
+            }
+        }
+        channel.push_bytes(&out);
+        Ok(())
     }
 
     /// The time from the first bytes to their answer is a round trip of this path.

@@ -207,7 +207,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn open_sink(&mut self, offer: Offer) {
         let file = offer.file;
         let (store, mut request) = match (&self.role, self.transfers.get_mut(&file)) {
-            (Role::Acceptor { store }, _) => (
+            (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 sink_request(&offer, offer.path.clone(), offer.name.clone()),
             ),

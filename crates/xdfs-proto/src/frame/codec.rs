@@ -4,8 +4,8 @@
 //! decoder refuses what the encoder would not write. Nothing is optional by position.
 
 use super::{
-    Accept, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader, JoinRequest, Offer, Request, Scope,
-    SessionAccept, SessionRequest, SourceTag, Start, kind,
+    Accept, AuthRequest, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader, JoinRequest, Offer,
+    Request, Scope, SessionAccept, SessionRequest, SourceTag, Start, kind,
 };
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
 use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
@@ -32,6 +32,8 @@ const REQUEST_LENGTH: u8 = 1 << 0;
 
 /// Longest name of a user, in bytes.
 const USER_BYTES_MAX: usize = 255;
+/// Longest step of a proof, in bytes: a certificate chain isn't part of it, a token is.
+const PROOF_BYTES_MAX: usize = 16 << 10;
 /// Longest path in an ACCEPT, which is only shown, in bytes.
 const ACCEPT_PATH_BYTES_MAX: usize = 1024;
 /// Largest share in thousandths.
@@ -50,7 +52,7 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
                 | OFFER_MTIME,
         ),
         kind::XFTSM => Some(REQUEST_LENGTH),
-        kind::SESSION_OK..=kind::LEAVE
+        kind::SESSION_OK..=kind::AUTH_OK
         | kind::EOFT..=kind::CANCEL
         | kind::BLOCK
         | kind::HOLE
@@ -106,6 +108,10 @@ impl Frame {
             Self::SessionOk(_) => (kind::SESSION_OK, 0),
             Self::Join(_) => (kind::JOIN, 0),
             Self::JoinOk => (kind::JOIN_OK, 0),
+            Self::Auth(_) => (kind::AUTH, 0),
+            Self::Challenge(_) => (kind::CHALLENGE, 0),
+            Self::Proof(_) => (kind::PROOF, 0),
+            Self::AuthOk { .. } => (kind::AUTH_OK, 0),
             Self::Eoft => (kind::EOFT, 0),
             Self::Leave => (kind::LEAVE, 0),
             Self::Eofr { .. } => (kind::EOFR, 0),
@@ -148,6 +154,13 @@ impl Frame {
                 w.raw(&j.secret.0);
                 w.u32(j.channel.0);
             }
+            Self::Auth(a) => {
+                w.u8(a.method);
+                w.text(&a.user, USER_BYTES_MAX);
+                w.bytes(&a.body, PROOF_BYTES_MAX);
+            }
+            Self::Challenge(body) | Self::Proof(body) => w.bytes(body, PROOF_BYTES_MAX),
+            Self::AuthOk { user } => w.text(user, USER_BYTES_MAX),
             Self::JoinOk
             | Self::Eoft
             | Self::Leave
@@ -250,6 +263,16 @@ impl Frame {
                 channel: ChannelIndex(r.u32("channel")?),
             }),
             kind::JOIN_OK => Self::JoinOk,
+            kind::AUTH => Self::Auth(AuthRequest {
+                method: r.u8("method")?,
+                user: r.text(USER_BYTES_MAX, "user")?,
+                body: r.bytes(PROOF_BYTES_MAX, "proof")?.to_vec(),
+            }),
+            kind::CHALLENGE => Self::Challenge(r.bytes(PROOF_BYTES_MAX, "challenge")?.to_vec()),
+            kind::PROOF => Self::Proof(r.bytes(PROOF_BYTES_MAX, "proof")?.to_vec()),
+            kind::AUTH_OK => Self::AuthOk {
+                user: r.text(USER_BYTES_MAX, "user")?,
+            },
             kind::LEAVE => Self::Leave,
             kind::EOFT => Self::Eoft,
             kind::EOFR => {
@@ -328,6 +351,10 @@ impl Frame {
             Self::SessionOk(_) => "SESSION-OK",
             Self::Join(_) => "JOIN",
             Self::JoinOk => "JOIN-OK",
+            Self::Auth(_) => "AUTH",
+            Self::Challenge(_) => "CHALLENGE",
+            Self::Proof(_) => "PROOF",
+            Self::AuthOk { .. } => "AUTH-OK",
             Self::Eoft => "EOFT",
             Self::Leave => "LEAVE",
             Self::Eofr { .. } => "EOFR",

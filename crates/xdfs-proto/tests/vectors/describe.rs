@@ -128,6 +128,9 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "secret": hex(&j.secret.0),
             "channel": j.channel.0,
         }),
+        Frame::Auth(a) => json!({ "method": a.method, "user": a.user, "body": hex(&a.body) }),
+        Frame::Challenge(body) | Frame::Proof(body) => json!({ "body": hex(body) }),
+        Frame::AuthOk { user } => json!({ "user": user }),
         Frame::Eofr {
             file,
             length,

@@ -6,6 +6,7 @@
 
 mod describe;
 mod digests;
+mod joins;
 mod negative;
 mod samples;
 
@@ -155,7 +156,7 @@ fn frames() {
 fn every_kind_of_frame_has_a_vector() {
     let kinds: std::collections::BTreeSet<u8> =
         stored("frames").iter().map(|(_, bytes)| bytes[0]).collect();
-    let expected: std::collections::BTreeSet<u8> = (0x01..=0x05)
+    let expected: std::collections::BTreeSet<u8> = (0x01..=0x09)
         .chain(0x10..=0x1f)
         .chain([0x21, 0x7f])
         .collect();
@@ -197,6 +198,11 @@ fn blocks() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn joins() {
+    compare("join", joins::ABOUT, &joins::vectors(), &[]);
 }
 
 #[test]

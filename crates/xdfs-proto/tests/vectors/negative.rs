@@ -55,7 +55,7 @@ pub(crate) fn opening() -> Vec<Value> {
         ),
         (
             "hello-feature-number-twice",
-            damaged(&featured, 31, &[0, 1]),
+            damaged(&featured, 31, &[0, 2]),
         ),
         ("hello-feature-name-empty", damaged(&featured, 18, &[0, 0])),
         (
@@ -158,6 +158,50 @@ pub(crate) fn frames() -> Vec<Value> {
         (
             "session-ok-block-size-zero",
             damaged(&sample("session-ok"), body + 20, &[0; 4]),
+        ),
+        ("auth-empty", resized("auth-anonymous", -5)),
+        ("auth-cut", resized("auth-password", -1)),
+        ("auth-with-more", resized("auth-password", 1)),
+        (
+            "auth-user-not-utf8",
+            damaged(&sample("auth-password"), body + 6, &[0xff]),
+        ),
+        (
+            "auth-user-control-character",
+            damaged(&sample("auth-password"), body + 3, &[0x1b]),
+        ),
+        (
+            "auth-user-over-the-limit",
+            damaged(&sample("auth-password"), body + 1, &[0x01, 0x00]),
+        ),
+        (
+            "auth-proof-over-the-limit",
+            damaged(&sample("auth-anonymous"), body + 3, &[0x40, 0x01]),
+        ),
+        (
+            "auth-flag-undefined",
+            damaged(&sample("auth-password"), 1, &[1]),
+        ),
+        (
+            "challenge-over-the-limit",
+            damaged(&sample("challenge"), body, &[0x40, 0x01]),
+        ),
+        ("challenge-cut", resized("challenge", -1)),
+        ("challenge-with-more", resized("challenge", 1)),
+        (
+            "proof-over-the-limit",
+            damaged(&sample("proof"), body, &[0x40, 0x01]),
+        ),
+        ("proof-cut", resized("proof", -1)),
+        ("auth-ok-cut", resized("auth-ok", -1)),
+        ("auth-ok-with-more", resized("auth-ok", 1)),
+        (
+            "auth-ok-user-control-character",
+            damaged(&sample("auth-ok"), body + 2, &[0x0a]),
+        ),
+        (
+            "auth-ok-user-over-the-limit",
+            damaged(&sample("auth-ok"), body, &[0x01, 0x00]),
         ),
         (
             "xftsm-zero-in-path",

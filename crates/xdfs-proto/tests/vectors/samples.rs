@@ -2,8 +2,8 @@
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, Frame, JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag,
-    Start,
+    Accept, AuthRequest, Frame, JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest,
+    SourceTag, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret};
@@ -23,7 +23,14 @@ pub(crate) fn hellos() -> Vec<(&'static str, Hello)> {
             "hello-with-features",
             Hello {
                 version_max: 3,
-                features: vec![feature(1, "example", &[1, 2]), feature(0x8001, "must", &[])],
+                features: vec![feature(2, "example", &[1, 2]), feature(0x8001, "must", &[])],
+                ..Hello::default()
+            },
+        ),
+        (
+            "hello-protected",
+            Hello {
+                features: vec![feature(1, "authentication", &[])],
                 ..Hello::default()
             },
         ),
@@ -57,7 +64,14 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
             "welcome-with-a-feature",
             Answer::Welcome(Welcome {
                 version: 1,
-                features: vec![feature(1, "example", &[9])],
+                features: vec![feature(2, "example", &[9])],
+            }),
+        ),
+        (
+            "welcome-protected",
+            Answer::Welcome(Welcome {
+                version: 1,
+                features: vec![feature(1, "authentication", &[2, 3, 4])],
             }),
         ),
         ("refused", Answer::Refused(refused)),
@@ -80,6 +94,7 @@ fn bytes32(first: u8) -> [u8; 32] {
 
 pub(crate) fn frames() -> Vec<(&'static str, Frame)> {
     let mut frames = session();
+    frames.extend(proofs());
     frames.extend(files());
     frames.extend(events());
     frames
@@ -130,6 +145,24 @@ fn session() -> Vec<(&'static str, Frame)> {
         ("xpathm", Frame::XpathM),
         ("xdfsm", Frame::XdfsM),
         ("zxdfs", Frame::Zxdfs),
+    ]
+}
+
+fn proofs() -> Vec<(&'static str, Frame)> {
+    let auth = |method, user: &str, body: &[u8]| {
+        let (user, body) = (user.to_owned(), body.to_vec());
+        Frame::Auth(AuthRequest { method, user, body })
+    };
+    let user = |name: &str| Frame::AuthOk { user: name.into() };
+    vec![
+        ("auth-anonymous", auth(1, "", &[])),
+        ("auth-password", auth(3, "zoë", &bytes32(0x70))),
+        ("auth-method-unknown", auth(255, "", &[0])),
+        ("challenge", Frame::Challenge(bytes32(0x90).to_vec())),
+        ("challenge-empty", Frame::Challenge(Vec::new())),
+        ("proof", Frame::Proof(bytes32(0xb0).to_vec())),
+        ("auth-ok", user("zoë")),
+        ("auth-ok-without-a-name", user("")),
     ]
 }
 

@@ -28,6 +28,7 @@ fn there_and_back(seed: u64, listen: Address) -> Option<()> {
         user: None,
         address: server.addresses().remove(0),
         path: Vec::new(),
+        invitation: xdfs::Invitation::default(),
     };
     let handle = server.handle();
     let thread = thread::spawn(move || server.run());

@@ -87,6 +87,7 @@ pub(crate) fn client(addr: SocketAddr, change: impl FnOnce(&mut ClientOptions)) 
             port: addr.port(),
         },
         path: Vec::new(),
+        invitation: xdfs::Invitation::default(),
     };
     Client::connect(&place, options).unwrap()
 }

@@ -1,0 +1,216 @@
+//! Where this user's keys and known servers lie, and what a command shows of them to a server.
+
+use std::env;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use xdfs::security::{
+    ClientSecurity, Credential, NewHosts, TrustPolicy, make_key, read_certificates,
+};
+use xdfs::{Code, Fault, RemotePlace};
+
+use crate::flags::SecurityFlags;
+
+/// The folder of this user's keys and known servers, unless XDFS_CONFIG_DIR names another.
+const FOLDER: &str = "xdfs";
+/// Most bytes of a file with a secret.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// The folder of this user's keys and known servers.
+///
+/// # Errors
+/// The user has no home.
+pub(crate) fn folder() -> Result<PathBuf, Fault> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = set("XDFS_CONFIG_DIR") {
+        return Ok(folder.into());
+    }
+    if let Some(folder) = set("XDG_CONFIG_HOME").map(PathBuf::from)
+        && folder.is_absolute()
+    {
+        return Ok(folder.join(FOLDER));
+    }
+    let home = set("HOME").or_else(|| set("USERPROFILE"));
+    home.map(|home| Path::new(&home).join(".config").join(FOLDER))
+        .ok_or_else(|| {
+            let cause = "neither XDFS_CONFIG_DIR nor HOME is set";
+            Fault::new(Code::NotFound, "find your keys", cause)
+                .hint("set XDFS_CONFIG_DIR to a folder of your own")
+        })
+}
+
+/// The key that is used unless another one is named.
+pub(crate) fn own_key(folder: &Path) -> PathBuf {
+    folder.join("id_ed25519")
+}
+
+/// The servers that are believed.
+pub(crate) fn known_hosts(folder: &Path) -> PathBuf {
+    folder.join("known_hosts")
+}
+
+/// Makes a key with this user's name on it.
+///
+/// # Errors
+/// It can't be written, or is there already.
+pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fault> {
+    if let Some(parent) = path.parent() {
+        make_folder(parent)?;
+    }
+    make_key(path, &format!("{} xdfs", user_name()))
+}
+
+/// Makes a folder that nobody else looks into.
+pub(crate) fn make_folder(path: &Path) -> Result<(), Fault> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let name = path.as_os_str().as_encoded_bytes();
+    builder
+        .create(path)
+        .map_err(|e| Fault::from_io("make the folder of your keys", name, &e))
+}
+
+/// The name of the user who runs this.
+pub(crate) fn user_name() -> String {
+    ["USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| "owner".into())
+}
+
+/// What a command shows of itself to the server of `place`; `None` for channels without protection.
+///
+/// # Errors
+/// A file that was named can't be used.
+pub(crate) fn security(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+) -> Result<Option<ClientSecurity>, Fault> {
+    let invitation = &place.invitation;
+    if flags.insecure {
+        if invitation.ticket.is_some() || invitation.pin.is_some() {
+            let cause = "a ticket or a pin makes no sense with --insecure";
+            return Err(Fault::new(Code::InvalidArgument, "open the session", cause));
+        }
+        return Ok(None);
+    }
+    let folder = folder()?;
+    make_folder(&folder)?;
+    let roots = match &flags.ca {
+        Some(path) => read_certificates(path)?,
+        None => Vec::new(),
+    };
+    let new_hosts = if flags.known_only {
+        NewHosts::Refuse
+    } else {
+        NewHosts::Accept
+    };
+    let trust = TrustPolicy {
+        known_hosts: known_hosts(&folder),
+        pins: flags.pin.or(invitation.pin).into_iter().collect(),
+        roots,
+        system_roots: flags.ca.is_none(),
+        new_hosts,
+    };
+    Ok(Some(ClientSecurity {
+        trust,
+        credentials: credentials(flags, place, &folder)?,
+    }))
+}
+
+/// What was named goes before what is found.
+fn credentials(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+    folder: &Path,
+) -> Result<Vec<Credential>, Fault> {
+    let mut found = Vec::new();
+    if let Some(ticket) = &place.invitation.ticket {
+        return Ok(vec![Credential::Ticket(ticket.clone())]);
+    }
+    if let (Some(chain), Some(key)) = (&flags.cert, &flags.cert_key) {
+        let (chain, key) = (chain.clone(), key.clone());
+        found.push(Credential::Certificate { chain, key });
+    }
+    if let Some(path) = &flags.token_file {
+        found.push(Credential::Token(read_secret(path, "read the token")?));
+    }
+    if let Some(path) = &flags.password_file {
+        let password = if path.as_os_str() == "-" {
+            ask_password("Password: ")?
+        } else {
+            read_secret(path, "read the password")?
+        };
+        found.push(Credential::Password(password));
+    }
+    if let Some(path) = &flags.key {
+        found.push(Credential::Key(path.clone()));
+    }
+    if flags.agent {
+        let socket = env::var_os("SSH_AUTH_SOCK").ok_or_else(|| {
+            let cause = "SSH_AUTH_SOCK is not set";
+            Fault::new(Code::NotFound, "ask the ssh-agent", cause).hint("start one, or use --key")
+        })?;
+        found.push(Credential::Agent(socket.into()));
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    // Where a site hands out tokens they are found so (WLCG bearer token discovery).
+    if let Some(token) = env::var("BEARER_TOKEN").ok().filter(|t| !t.is_empty()) {
+        found.push(Credential::Token(token.trim().to_owned()));
+    } else if let Some(path) = env::var_os("BEARER_TOKEN_FILE").filter(|p| !p.is_empty()) {
+        let token = read_secret(Path::new(&path), "read the token")?;
+        found.push(Credential::Token(token));
+    }
+    let key = own_key(folder);
+    if !key.exists() {
+        match make_own_key(&key) {
+            Ok(_) => {}
+            // Another command was faster.
+            Err(fault) if fault.code == Code::AlreadyExists => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    found.push(Credential::Key(key));
+    found.push(Credential::Anonymous);
+    Ok(found)
+}
+
+/// The first line of a file.
+fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
+    let name = path.as_os_str().as_encoded_bytes();
+    let fault = |e: std::io::Error| Fault::from_io(operation, name, &e);
+    let file = std::fs::File::open(path).map_err(fault)?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, SECRET_BYTES_MAX), &mut text)
+        .map_err(fault)?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    if line.is_empty() {
+        let cause = "its first line is empty";
+        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name));
+    }
+    Ok(line.to_owned())
+}
+
+/// Asks on the terminal without showing what is typed, or reads a line of standard input.
+pub(crate) fn ask_password(prompt: &str) -> Result<String, Fault> {
+    let fault = |e: std::io::Error| Fault::from_io("read the password", "", &e);
+    let password = if std::io::stdin().is_terminal() {
+        rpassword::prompt_password(prompt).map_err(fault)?
+    } else {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(fault)?;
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    };
+    if password.is_empty() {
+        return Err(Fault::new(
+            Code::InvalidArgument,
+            "read the password",
+            "it is empty",
+        ));
+    }
+    Ok(password)
+}

@@ -1,0 +1,112 @@
+//! Who a peer is: the two questions that the engine asks of xSec, one at each end.
+//!
+//! The engine carries proofs and knows nothing of keys. [`Identity`] opens channels for an
+//! initiator and proves who it is; [`Gate`] says for an acceptor who may come in and what it sees
+//! then.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use xdfs_proto::Fault;
+use xdfs_proto::frame::AuthRequest;
+use xdfs_store::Store;
+use xdfs_xio::{Endpoint, Protection, Stream};
+
+/// The initiator's side.
+pub trait Identity: Send + Sync + fmt::Debug {
+    /// Begins a protected channel to `endpoint`, as [`xdfs_xio::open`] does a plain one.
+    ///
+    /// # Errors
+    /// What is known at once.
+    fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>>;
+
+    /// The first step of the proof, on the channel with this `protection`, by one of the `methods`
+    /// that the acceptor takes; and whether it is the only step.
+    ///
+    /// # Errors
+    /// The acceptor isn't to be trusted, or there is nothing to prove with.
+    fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault>;
+
+    /// The next step of the proof.
+    ///
+    /// # Errors
+    /// The challenge makes no sense.
+    fn answer(&self, protection: &Protection, challenge: &[u8]) -> Result<Vec<u8>, Fault>;
+
+    /// It is proved: at the acceptor this side is `user`.
+    fn admitted(&self, user: &str);
+
+    /// Why a channel could not be opened, in words for the user, where this side knows more than
+    /// the transport.
+    fn explain(&self, error: &io::Error) -> Option<Fault>;
+}
+
+/// What a peer may do that has come in.
+#[derive(Debug)]
+pub struct Admission {
+    /// Its name here.
+    pub user: String,
+    /// What it sees.
+    pub store: Arc<dyn Store>,
+    /// Lives as long as the session: the place it takes in the limits of its user.
+    pub place: Place,
+}
+
+/// Something that is held for as long as a peer is served.
+pub struct Place(pub Box<dyn Any + Send>);
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place(..)")
+    }
+}
+
+/// What came of a step of a proof.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is proved.
+    Admitted(Admission),
+    /// The next step is needed.
+    Challenge(Vec<u8>, Box<dyn Proof>),
+}
+
+/// A proof of several steps that is under way.
+pub trait Proof: Send + fmt::Debug {
+    /// Takes the next step.
+    ///
+    /// # Errors
+    /// It proves nothing.
+    fn step(self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault>;
+}
+
+/// The acceptor's side.
+pub trait Gate: Send + Sync + fmt::Debug {
+    /// The methods that are taken, as numbers on the wire.
+    fn methods(&self) -> &[u8];
+
+    /// A channel of `peer` begins. What is returned is held until the channel is in a session.
+    ///
+    /// # Errors
+    /// It has to wait.
+    fn knock(&self, peer: &str) -> Result<Place, Fault>;
+
+    /// A further channel joins a session of `user`. What is returned is held as long as the
+    /// channel.
+    ///
+    /// # Errors
+    /// The user has as many as are allowed.
+    fn join(&self, user: &str) -> Result<Place, Fault>;
+
+    /// Takes the first step of a proof on the channel with this `protection`.
+    ///
+    /// # Errors
+    /// It proves nothing.
+    fn begin(
+        &self,
+        peer: &str,
+        protection: &Protection,
+        request: &AuthRequest,
+    ) -> Result<Verdict, Fault>;
+}

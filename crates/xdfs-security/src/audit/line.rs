@@ -1,0 +1,106 @@
+//! An event as a line of JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::{Event, time};
+
+/// The longest line, with its end, in bytes. A path that would make it longer is cut.
+pub const LINE_BYTES_MAX: usize = 8192;
+
+/// The longest user and address that are shown, in bytes of their escaped form.
+const NAME_BYTES_MAX: usize = 256;
+/// The longest path that is shown. JSON doubles backslashes and quotes, and no more: other
+/// characters that it would escape are escaped before.
+const PATH_BYTES_MAX: usize = 3200;
+/// Everything but the path: names of fields, the time, and numbers.
+const OTHER_BYTES_MAX: usize = 512 + 2 * 2 * NAME_BYTES_MAX;
+const _: () = assert!(OTHER_BYTES_MAX + 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: &'a str,
+    event: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    from: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    /// The path, the user or the address was longer than is shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    result: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+}
+
+/// The line of an event, with its end.
+pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
+    let mut cut = false;
+    let user = shown(event.user.as_bytes(), NAME_BYTES_MAX, &mut cut);
+    let from = shown(event.from.as_bytes(), NAME_BYTES_MAX, &mut cut);
+    let path = shown(event.path, PATH_BYTES_MAX, &mut cut);
+    let session = event.session.map(|session| session.to_string());
+    let line = Line {
+        time: &time::rfc3339(event.time),
+        event: event.kind.as_str(),
+        user: &user,
+        method: event.method.map(|method| method.as_str()),
+        from: &from,
+        path: &path,
+        cut,
+        bytes: event.bytes,
+        result: event.result.map_or("ok", |code| code.as_str()),
+        session: session.as_deref(),
+    };
+    // Text and numbers can always be written.
+    let mut line = serde_json::to_vec(&line).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// The bytes as text of at most `most` bytes: what isn't UTF-8, or isn't visible, as `\xNN` and
+/// `\u{N}`, and a backslash as two, so that every text means one sequence of bytes.
+fn shown(bytes: &[u8], most: usize, cut: &mut bool) -> String {
+    let mut text = String::new();
+    // However long the bytes are, only so many can be shown.
+    for chunk in bytes[..bytes.len().min(most + 4)].utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let before = text.len();
+            // Writing to a string can't fail.
+            let _ = match c {
+                '\\' => text.write_str("\\\\"),
+                c if is_visible(c) => text.write_char(c),
+                c => write!(text, "{}", c.escape_unicode()),
+            };
+            if text.len() > most {
+                text.truncate(before);
+                *cut = true;
+                return text;
+            }
+        }
+        for byte in chunk.invalid() {
+            if text.len() + 4 > most {
+                *cut = true;
+                return text;
+            }
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    *cut |= bytes.len() > most + 4;
+    text
+}
+
+/// Not a control character, nor one that changes the direction of what follows, nor a separator of
+/// lines.
+fn is_visible(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        && !matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}')
+}

@@ -1,0 +1,82 @@
+//! What is built in, for users who proved who they are: `mem:zero` and `mem:null`, by which a path
+//! between two programs is measured. This is the one place that knows their names here.
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::builtin::{NULL, ZERO};
+use xdfs_store::{NullSink, OpenedSink, SinkRequest, Source, ZeroSource};
+
+use super::Rights;
+use super::path::rights_by_scopes;
+use crate::{Method, Principal};
+
+/// Something built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BuiltIn {
+    Null,
+    Zero,
+}
+
+impl BuiltIn {
+    /// What a path names, if it is built in. A leading '/' means nothing; a file with such a name
+    /// is reached through './'.
+    pub(super) fn of(path: &[u8]) -> Option<Self> {
+        match path.strip_prefix(b"/").unwrap_or(path) {
+            NULL => Some(Self::Null),
+            ZERO => Some(Self::Zero),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Null => NULL,
+            Self::Zero => ZERO,
+        }
+    }
+
+    pub(super) fn source(self, principal: &Principal) -> Result<Box<dyn Source>, Fault> {
+        const OPERATION: &str = "open the source";
+        self.check(OPERATION, principal, Rights::READ)?;
+        match self {
+            Self::Zero => Ok(Box::new(ZeroSource::new(None))),
+            Self::Null => Err(self.fault(Code::Unsupported, OPERATION, "it can only be written")),
+        }
+    }
+
+    pub(super) fn sink(
+        self,
+        principal: &Principal,
+        request: &SinkRequest,
+    ) -> Result<OpenedSink, Fault> {
+        Ok(OpenedSink {
+            path: self.sink_path(principal)?,
+            sink: Box::new(NullSink::new()),
+            durable: Vec::new(),
+            block_size: request.block_size,
+        })
+    }
+
+    pub(super) fn sink_path(self, principal: &Principal) -> Result<Vec<u8>, Fault> {
+        const OPERATION: &str = "open the target";
+        self.check(OPERATION, principal, Rights::CREATE)?;
+        match self {
+            Self::Null => Ok(NULL.to_vec()),
+            Self::Zero => Err(self.fault(Code::Unsupported, OPERATION, "it can only be read")),
+        }
+    }
+
+    fn check(self, operation: &str, principal: &Principal, need: Rights) -> Result<(), Fault> {
+        let cause = if principal.method == Method::Anonymous {
+            "it is for users who prove who they are"
+        } else if !rights_by_scopes(&principal.scopes, self.name()).contains(need) {
+            "what was shown to prove who you are isn't good for it"
+        } else {
+            return Ok(());
+        };
+        Err(self.fault(Code::PermissionDenied, operation, cause))
+    }
+
+    fn fault(self, code: Code, operation: &str, cause: &str) -> Fault {
+        Fault::new(code, operation, cause).path(self.name())
+    }
+}

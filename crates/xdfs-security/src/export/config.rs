@@ -1,0 +1,233 @@
+//! The settings of exports, and what makes sense of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, de};
+use xdfs_proto::{Code, Fault};
+
+use super::folder::{Place, USER};
+use super::quota::Quota;
+use super::{Export, Grant, Rights};
+
+/// What anonymous users may do in a public export if nothing is said.
+const ANONYMOUS: [Rights; 2] = [Rights::READ, Rights::LIST];
+
+/// The part of the settings that says what is served to whom: the tables `[[export]]` and
+/// `[groups]` of `xdfs.toml`. (Who embeds it names both fields in his own structure: serde can't
+/// both flatten a structure and refuse what it doesn't know.)
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportsConfig {
+    /// The exports.
+    #[serde(default)]
+    pub export: Vec<ExportConfig>,
+    /// Names for several users.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Vec<String>>,
+}
+
+/// A directory that is served.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportConfig {
+    /// The first component of the paths that clients use. Empty or `/` for the root itself; then it
+    /// is the only export.
+    pub name: String,
+    /// The directory, as an absolute path. `{user}` in it is replaced by the name of the user.
+    pub path: String,
+    /// Make the directory when it is first used: the last component of the path, or those from the
+    /// one with `{user}` on. Nobody but the server's own user may look into it.
+    #[serde(default)]
+    pub make: bool,
+    /// Anonymous users may use it.
+    #[serde(default)]
+    pub public: bool,
+    /// What they may do there; reading and listing if nothing is said. Others may do it too.
+    #[serde(default)]
+    pub anonymous: Option<Rights>,
+    /// Bytes that all files in the directory may have together. In the settings a number, or text
+    /// with K, M, G or T for powers of 1024 at its end.
+    #[serde(default, deserialize_with = "size")]
+    pub quota_bytes: Option<u64>,
+    /// Files that there may be in the directory.
+    #[serde(default)]
+    pub quota_files: Option<u64>,
+    /// Bytes that one file may have; written like `quota_bytes`.
+    #[serde(default, deserialize_with = "size")]
+    pub largest_file: Option<u64>,
+    /// Who may do what.
+    #[serde(default)]
+    pub grant: Vec<GrantConfig>,
+}
+
+/// Rights of one user, a group, or every user who proved who it is. Rights from several grants add
+/// up.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantConfig {
+    /// The name of the user; `*` for every user who proved who it is.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The name of a group, in place of a user.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// What they may do.
+    pub rights: Rights,
+}
+
+/// A number of bytes, with or without a unit.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a number of bytes, or text such as \"10G\""
+    )]
+    enum Size {
+        Number(u64),
+        Text(String),
+    }
+    match Size::deserialize(deserializer)? {
+        Size::Number(number) => Ok(Some(number)),
+        Size::Text(text) => parse_size(&text).map(Some).ok_or_else(|| {
+            let cause = "sizes are digits and K, M, G, T or nothing, and below 2^64";
+            de::Error::custom(format_args!("'{text}' is no size: {cause}"))
+        }),
+    }
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().split_last()? {
+        (b'K', _) => (&text[..text.len() - 1], 10),
+        (b'M', _) => (&text[..text.len() - 1], 20),
+        (b'G', _) => (&text[..text.len() - 1], 30),
+        (b'T', _) => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    // The standard library would take a sign.
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl ExportsConfig {
+    pub(super) fn check(self) -> Result<Vec<Export>, Fault> {
+        let Self { export, groups } = self;
+        let count = export.len();
+        let mut names = BTreeSet::new();
+        let mut exports = Vec::new();
+        for config in export {
+            let name = if config.name == "/" { "" } else { &config.name };
+            if name.is_empty() && count > 1 {
+                return Err(config.fault("the root must be the only export"));
+            }
+            if !names.insert(name.to_owned()) {
+                return Err(config.fault("another export has the same name"));
+            }
+            exports.push(config.check(&groups)?);
+        }
+        Ok(exports)
+    }
+}
+
+impl ExportConfig {
+    fn fault(&self, cause: impl std::fmt::Display) -> Fault {
+        let name = self.name.escape_default();
+        let cause = format!("export '{name}': {cause}");
+        Fault::new(Code::InvalidArgument, "read the exports", cause)
+    }
+
+    fn check(self, groups: &BTreeMap<String, Vec<String>>) -> Result<Export, Fault> {
+        let name = self.check_name()?.to_owned().into_bytes();
+        let place = self.check_path()?;
+        let public = match (self.public, self.anonymous) {
+            (true, Some(Rights::NONE)) => {
+                return Err(self.fault("it is public, and 'anonymous' has no rights"));
+            }
+            (true, Some(rights)) => rights,
+            (true, None) => ANONYMOUS.into_iter().fold(Rights::NONE, |all, r| all | r),
+            (false, None) => Rights::NONE,
+            (false, Some(_)) => {
+                return Err(self.fault("it has rights for 'anonymous' and isn't public"));
+            }
+        };
+        if self.grant.is_empty() && !self.public {
+            return Err(self.fault("nobody may use it: it has no grants and isn't public"));
+        }
+        let grants = self
+            .grant
+            .iter()
+            .map(|grant| self.check_grant(grant, groups));
+        Ok(Export {
+            grants: grants.collect::<Result<_, _>>()?,
+            name,
+            place,
+            public,
+            quota: Quota {
+                bytes: self.quota_bytes,
+                files: self.quota_files,
+            },
+            largest_file: self.largest_file,
+        })
+    }
+
+    fn check_name(&self) -> Result<&str, Fault> {
+        let name = match self.name.as_str() {
+            "/" => "",
+            name => name,
+        };
+        if name == "." || name == ".." || name.contains(['/', '\\', '\0']) {
+            return Err(self.fault("a name is one component of a path"));
+        }
+        if name.starts_with("mem:") {
+            return Err(self.fault("names with 'mem:' at the start are built in"));
+        }
+        Ok(name)
+    }
+
+    fn check_path(&self) -> Result<Place, Fault> {
+        let rest = self.path.replace(USER, "");
+        if rest.contains(['{', '}']) {
+            return Err(self.fault("of what stands in braces a path may have {user} only"));
+        }
+        if self.path.contains('\0') {
+            return Err(self.fault("the path has a zero byte"));
+        }
+        let path = PathBuf::from(&self.path);
+        if !path.is_absolute() {
+            return Err(self.fault("the path isn't absolute"));
+        }
+        if rest == self.path {
+            return Ok(Place::fixed(path, self.make));
+        }
+        if self.public {
+            return Err(self.fault("it is public, but anonymous users have no {user}"));
+        }
+        Ok(Place::template(path, self.make))
+    }
+
+    fn check_grant(
+        &self,
+        grant: &GrantConfig,
+        groups: &BTreeMap<String, Vec<String>>,
+    ) -> Result<Grant, Fault> {
+        let users = match (grant.user.as_deref(), grant.group.as_deref()) {
+            (Some(""), None) => return Err(self.fault("a grant is to a user without a name")),
+            (Some("*"), None) => None,
+            (Some(user), None) => Some(BTreeSet::from([user.to_owned()])),
+            (None, Some(group)) => match groups.get(group) {
+                Some(users) => Some(users.iter().cloned().collect()),
+                None => return Err(self.fault(format_args!("there is no group '{group}'"))),
+            },
+            _ => return Err(self.fault("a grant is to either a user or a group")),
+        };
+        if grant.rights == Rights::NONE {
+            return Err(self.fault("a grant has no rights"));
+        }
+        Ok(Grant {
+            users,
+            rights: grant.rights,
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! The source and the sink of an export: faults name the path that the client used, and what is
+//! written is counted.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use xdfs_proto::digest::Fragment;
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo};
+
+use super::folder::Folder;
+use super::quota::Hold;
+
+/// What stands before a path in an export, as the client writes it.
+#[derive(Clone, Debug)]
+pub(super) struct Prefix(pub(super) Vec<u8>);
+
+impl Prefix {
+    /// The client's path of a path in the export.
+    pub(super) fn join(&self, inner: &[u8]) -> Vec<u8> {
+        let needs_separator = !self.0.is_empty() && !self.0.ends_with(b"/") && !inner.is_empty();
+        let separator: &[u8] = if needs_separator { b"/" } else { b"" };
+        [&self.0, separator, inner].concat()
+    }
+
+    /// The fault as the client sees it.
+    pub(super) fn fault(&self, mut fault: Fault) -> Fault {
+        fault.path = self.join(&fault.path);
+        fault
+    }
+}
+
+/// A source in an export.
+#[derive(Debug)]
+pub(super) struct ExportSource {
+    pub(super) inner: Box<dyn Source>,
+    pub(super) prefix: Prefix,
+}
+
+impl Source for ExportSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let result = self.inner.read_at(offset, buf);
+        result.map_err(|fault| self.prefix.fault(fault))
+    }
+
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        let result = self.inner.next_data(offset, end);
+        result.map_err(|fault| self.prefix.fault(fault))
+    }
+
+    fn will_read(&mut self, range: ByteRange) {
+        self.inner.will_read(range);
+    }
+
+    fn is_uniform(&self) -> bool {
+        self.inner.is_uniform()
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        let result = self.inner.verify_unchanged();
+        result.map_err(|fault| self.prefix.fault(fault))
+    }
+}
+
+/// What a sink is held to.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) prefix: Prefix,
+    /// Longest file, in bytes.
+    pub(super) largest_file: Option<u64>,
+    /// A target that exists may not be replaced, whatever was asked for.
+    pub(super) new_only: bool,
+}
+
+impl Terms {
+    /// The fault as the client sees it.
+    pub(super) fn fault(&self, mut fault: Fault) -> Fault {
+        if self.new_only && fault.code == Code::AlreadyExists {
+            fault.code = Code::PermissionDenied;
+            fault.cause = "the target exists, and this user may not replace it".into();
+            fault.hint = "choose another name".into();
+        }
+        self.prefix.fault(fault)
+    }
+
+    /// Refuses a length that no file may have. The fault has no path yet.
+    pub(super) fn check_length(&self, length: u64) -> Result<(), Fault> {
+        match self.largest_file {
+            Some(largest) if length > largest => {
+                let cause = format!("a file may have {largest} bytes here, and this has {length}");
+                Err(Fault::new(Code::QuotaExceeded, "write", cause)
+                    .hint("send it in parts, or ask those who run the server for more"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A sink in an export.
+///
+/// Once something was refused because there was too much of it, everything is: the file is never
+/// published.
+#[derive(Debug)]
+pub(super) struct ExportSink {
+    inner: Box<dyn Sink>,
+    terms: Terms,
+    /// The path in the export.
+    path: Vec<u8>,
+    folder: Arc<Folder>,
+    hold: Option<Hold>,
+    /// Records are kept: the source can be recognised later.
+    is_resumable: bool,
+    /// Something may be left on the disk when this is dropped.
+    leaves: bool,
+    refused: Option<Fault>,
+}
+
+impl ExportSink {
+    /// Takes a sink that was opened in `folder`, and the share that is held for it.
+    pub(super) fn wrap(
+        opened: OpenedSink,
+        request: &SinkRequest,
+        terms: Terms,
+        folder: Arc<Folder>,
+        hold: Option<Hold>,
+    ) -> Result<OpenedSink, Fault> {
+        let OpenedSink {
+            sink,
+            path,
+            durable,
+            block_size,
+        } = opened;
+        let end = durable.iter().map(|f| f.range.end).max().unwrap_or(0);
+        let shown = terms.prefix.join(&path);
+        let mut sink = Self {
+            inner: sink,
+            terms,
+            path,
+            folder,
+            hold,
+            is_resumable: request.tag != SourceTag::default(),
+            leaves: !durable.is_empty(),
+            refused: None,
+        };
+        sink.reach(end)?;
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            path: shown,
+            durable,
+            block_size,
+        })
+    }
+
+    /// Makes sure that the file may have `end` bytes.
+    fn reach(&mut self, end: u64) -> Result<(), Fault> {
+        if let Some(fault) = &self.refused {
+            return Err(fault.clone());
+        }
+        let result = self.terms.check_length(end);
+        let result = result.and_then(|()| self.hold.as_mut().map_or(Ok(()), |h| h.reach(end)));
+        result.map_err(|fault| {
+            let fault = self.terms.fault(fault.path(&self.path));
+            self.refused.insert(fault).clone()
+        })
+    }
+
+    fn seen<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.map_err(|fault| self.terms.fault(fault))
+    }
+}
+
+impl Sink for ExportSink {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let length = bufs.iter().map(|buf| buf.len() as u64).sum();
+        // An end that is no number fits nowhere.
+        self.reach(offset.saturating_add(length))?;
+        let result = self.inner.write_at(offset, bufs);
+        self.seen(result)
+    }
+
+    fn hole(&mut self, range: ByteRange) {
+        self.inner.hole(range);
+    }
+
+    fn begin_write_back(&mut self, range: ByteRange) {
+        self.inner.begin_write_back(range);
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        let result = self.inner.sync();
+        self.seen(result)
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        // Also makes the file as long as the last of them.
+        self.reach(durable.iter().map(|f| f.range.end).max().unwrap_or(0))?;
+        self.leaves |= self.is_resumable && !durable.is_empty();
+        let result = self.inner.record(durable);
+        self.seen(result)
+    }
+
+    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+        self.reach(length)?;
+        let counted = self.folder.counted.as_ref();
+        let replaced = counted.and_then(|counted| counted.replaced(&self.path));
+        let result = self.inner.publish(length);
+        match &result {
+            Ok(()) => {
+                if let Some(hold) = self.hold.take() {
+                    hold.published(length, replaced);
+                }
+            }
+            Err(fault) if fault.code == Code::AlreadyExists => {}
+            // It may have its name already, and only that may not be durable.
+            Err(_) => self.leaves = true,
+        }
+        self.seen(result)
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        let result = self.inner.discard();
+        if result.is_ok()
+            && let Some(hold) = self.hold.take()
+        {
+            hold.removed();
+        }
+        self.leaves |= result.is_err();
+        self.seen(result)
+    }
+}
+
+impl Drop for ExportSink {
+    /// Before the inner sink gives back its lock, so that who opens the target next finds the count
+    /// in order.
+    fn drop(&mut self) {
+        match self.hold.take() {
+            Some(hold) if self.leaves => hold.kept(),
+            Some(hold) => hold.removed(),
+            None => {}
+        }
+    }
+}

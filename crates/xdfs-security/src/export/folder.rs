@@ -1,0 +1,244 @@
+//! The directory of an export, found for a user and opened.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::LocalStore;
+use xdfs_sys::fs::{Dir, FileKind};
+
+use super::quota::{Ledger, Quota};
+
+/// What stands for the name of the user in a path.
+pub(super) const USER: &str = "{user}";
+/// Longest name that the usual file systems take, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Where an export is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// The path has the name of the user in it.
+    is_template: bool,
+    make: bool,
+}
+
+/// A directory that was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    Here(PathBuf),
+    /// It isn't there, but may be made.
+    ToMake,
+}
+
+impl Place {
+    pub(super) fn fixed(path: PathBuf, make: bool) -> Self {
+        Self {
+            path,
+            is_template: false,
+            make,
+        }
+    }
+
+    pub(super) fn template(path: PathBuf, make: bool) -> Self {
+        Self {
+            path,
+            is_template: true,
+            make,
+        }
+    }
+
+    /// Finds the directory for a user, and makes it if it is to be made and `may_make`. Faults name
+    /// no path: the server's are no business of clients.
+    pub(super) fn find(&self, user: &str, may_make: bool) -> Result<Found, Fault> {
+        if !self.is_template {
+            if !self.make || self.path.is_dir() {
+                return Ok(Found::Here(self.path.clone()));
+            }
+            if !may_make {
+                return Ok(Found::ToMake);
+            }
+            make(&self.path)?;
+            return Ok(Found::Here(self.path.clone()));
+        }
+        if !is_component(user) {
+            let cause = "the name of this user can't be that of a directory";
+            return Err(Fault::new(Code::PermissionDenied, OPEN, cause));
+        }
+        let mut path = PathBuf::new();
+        let mut is_users = false;
+        for component in self.path.components() {
+            let Component::Normal(name) = component else {
+                path.push(component);
+                continue;
+            };
+            // Templates come from text.
+            let name = name.to_string_lossy();
+            is_users |= name.contains(USER);
+            path.push(name.replace(USER, user));
+            if is_users && !self.enter(&path, may_make)? {
+                return Ok(Found::ToMake);
+            }
+        }
+        Ok(Found::Here(path))
+    }
+
+    /// Makes sure that a directory which may be in a user's hand is one, and not a link that this
+    /// user put there. A user who swaps it at this very moment has an account on this machine, and
+    /// then the directory should not be in his hand: see the manual's advice on templates.
+    fn enter(&self, path: &Path, may_make: bool) -> Result<bool, Fault> {
+        for _ in 0..2 {
+            match std::fs::symlink_metadata(path) {
+                Ok(meta) if meta.is_dir() => return Ok(true),
+                Ok(_) => {
+                    let error = io::ErrorKind::NotADirectory.into();
+                    return Err(not_opened(path, &error));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.make => {
+                    if !may_make {
+                        return Ok(false);
+                    }
+                    make(path)?;
+                }
+                Err(error) => return Err(not_opened(path, &error)),
+            }
+        }
+        Err(not_opened(path, &io::ErrorKind::NotFound.into()))
+    }
+}
+
+const OPEN: &str = "open the export";
+
+/// Makes one directory, which only its owner may enter.
+fn make(path: &Path) -> Result<(), Fault> {
+    #[cfg(unix)]
+    let made = {
+        use std::os::unix::fs::DirBuilderExt;
+        DirBuilder::new().mode(0o700).create(path)
+    };
+    #[cfg(not(unix))]
+    let made = DirBuilder::new().create(path);
+    match made {
+        // Another session was faster.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(not_opened(path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// The fault that a client sees. The log has the rest.
+fn not_opened(path: &Path, error: &io::Error) -> Fault {
+    let path = path.as_os_str().as_encoded_bytes().escape_ascii();
+    tracing::warn!(%path, %error, "an export can't be opened");
+    Fault::from_io(OPEN, "", error).hint("tell those who run the server: its log says more")
+}
+
+/// Whether the name of a user is one harmless component of a path.
+fn is_component(user: &str) -> bool {
+    let is_bad = |c: char| c.is_control() || matches!(c, '/' | '\\') || (cfg!(windows) && c == ':');
+    let bad_end = cfg!(windows) && user.ends_with(['.', ' ']);
+    (1..=NAME_BYTES_MAX).contains(&user.len())
+        && !(user.starts_with('.') || bad_end || user.contains(is_bad))
+}
+
+/// The open directory of an export.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) files: LocalStore,
+    /// `None` if nothing is counted.
+    pub(super) counted: Option<Counted>,
+}
+
+/// A directory with a quota.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) root: PathBuf,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) quota: Quota,
+    dir: Dir,
+}
+
+impl Folder {
+    /// Opens a directory; what `ledger` counts is counted if the quota has a limit.
+    pub(super) fn open(
+        root: PathBuf,
+        read_only: bool,
+        quota: Quota,
+        ledger: impl FnOnce(&Path) -> Arc<Ledger>,
+    ) -> Result<Self, Fault> {
+        let files = LocalStore::rooted(&root, read_only).map_err(|fault| {
+            tracing::warn!(%fault, "an export can't be opened");
+            let shown = Fault::new(fault.code, OPEN, fault.cause);
+            shown.hint("tell those who run the server: its log says more")
+        })?;
+        if quota == Quota::default() {
+            return Ok(Self {
+                files,
+                counted: None,
+            });
+        }
+        let dir = Dir::open(&root).map_err(|error| not_opened(&root, &error))?;
+        let counted = Some(Counted {
+            ledger: ledger(&root),
+            root,
+            quota,
+            dir,
+        });
+        Ok(Self { files, counted })
+    }
+}
+
+impl Counted {
+    /// The length of what a file published at `path` replaces; `None` if there is nothing, or
+    /// nothing that could be seen. What a link leads to isn't replaced.
+    pub(super) fn replaced(&self, path: &[u8]) -> Option<u64> {
+        let cut = path.iter().rposition(|&b| b == b'/');
+        let (parent, name) = cut.map_or((&b""[..], path), |cut| (&path[..cut], &path[cut + 1..]));
+        let meta = self
+            .dir
+            .open_dir_beneath(parent)
+            .ok()?
+            .meta_of(name)
+            .ok()??;
+        Some(if meta.kind == FileKind::Regular {
+            meta.length
+        } else {
+            0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_are_harmless_components() {
+        for user in [
+            "alice",
+            "alice@example.org",
+            "a.b",
+            "é",
+            "-",
+            &"x".repeat(255),
+        ] {
+            assert!(is_component(user), "{user}");
+        }
+        for user in [
+            "",
+            ".",
+            "..",
+            ".ssh",
+            "a/b",
+            "/",
+            "../b",
+            "a\0",
+            "a\n",
+            "a\\b",
+            &"x".repeat(256),
+        ] {
+            assert!(!is_component(user), "{user}");
+        }
+    }
+}

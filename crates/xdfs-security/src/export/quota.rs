@@ -1,0 +1,495 @@
+//! What lies in a directory, and what is about to.
+//!
+//! A [`Ledger`] counts one directory for all sessions. It is counted on the disk once, when it is
+//! first needed; from then on every file that is published changes the count, and a [`Hold`] takes
+//! the share of a transfer while it runs, so that two at once can't pass the quota together.
+//!
+//! - A file that replaces another costs the difference. Until it is published both are there, so
+//!   that
+//!   the directory can take up twice the quota for that time and no more.
+//! - An unfinished file that stays for a later attempt costs what was announced for it, or else
+//!   what
+//!   it has; going on with it gives that back first. Else whoever breaks off enough transfers would
+//!   have no quota. (One whose name is so long that its hidden name is a hash can't be told by its
+//!   name
+//!   after a restart: it is counted, and not given back until the next one.)
+//! - What is changed in the directory by other means is seen after a restart of the server.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::Metadata;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::{Code, Fault};
+
+/// Entries of a directory, with those beneath, that are counted before that is given up.
+const ENTRIES_MAX: u64 = 10_000_000;
+/// Transfers of unknown length ask for so many bytes at once, so that not every block asks.
+const STEP_BYTES: u64 = 16 << 20;
+/// Unfinished files that are known by name. More of them are counted, and not given back.
+const UNFINISHED_MAX: usize = 65_536;
+/// The ends of the hidden names of the local store. A test holds them against what it makes.
+const PARTIAL_SUFFIX: &[u8] = b".xdfs-part";
+const JOURNAL_SUFFIXES: [&[u8]; 2] = [b".xdfs-journal", b".xdfs-journal-new"];
+
+/// Limits of what a directory may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quota {
+    /// Bytes of all files together.
+    pub(super) bytes: Option<u64>,
+    /// Number of files.
+    pub(super) files: Option<u64>,
+}
+
+/// What a directory holds.
+#[derive(Debug, Default)]
+struct Usage {
+    bytes: u64,
+    files: u64,
+    /// Unfinished files that nobody is writing, by the path that they would have, and their share
+    /// of `bytes`.
+    unfinished: HashMap<Vec<u8>, u64>,
+}
+
+/// The count of a directory.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    entries_max: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Counted(Usage),
+    /// There is too much to count, and there will be when it is tried again.
+    TooMuch,
+    Uncounted,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new(ENTRIES_MAX)
+    }
+}
+
+impl Ledger {
+    fn new(entries_max: u64) -> Self {
+        Self {
+            entries_max,
+            state: Mutex::new(State::Uncounted),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the count. Who asks first waits until it is made, and so do all others
+    /// whom it concerns.
+    fn with<R>(&self, root: &Path, act: impl FnOnce(&mut Usage) -> R) -> Result<R, Fault> {
+        let mut state = self.lock();
+        if matches!(*state, State::Uncounted) {
+            match count(root, self.entries_max) {
+                Ok(Some(usage)) => *state = State::Counted(usage),
+                Ok(None) => *state = State::TooMuch,
+                Err(error) => {
+                    let root = root.as_os_str().as_encoded_bytes().escape_ascii();
+                    tracing::warn!(%root, %error, "what an export holds can't be counted");
+                    return Err(Fault::from_io(COUNT, "", &error));
+                }
+            }
+        }
+        match &mut *state {
+            State::Counted(usage) => Ok(act(usage)),
+            _ => {
+                let most = self.entries_max;
+                let cause =
+                    format!("there are more than {most} files, so that no quota can be kept");
+                Err(Fault::new(Code::LimitExceeded, COUNT, cause))
+            }
+        }
+    }
+
+    /// Does something with the count that was made before.
+    fn with_counted(&self, act: impl FnOnce(&mut Usage)) {
+        if let State::Counted(usage) = &mut *self.lock() {
+            act(usage);
+        }
+    }
+
+    /// Takes the share of a transfer to `target` that will have `length` bytes, or of which nothing
+    /// is known, and that will replace a file of `replaced` bytes, if there is one.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        root: &Path,
+        quota: Quota,
+        target: &[u8],
+        length: Option<u64>,
+        replaced: Option<u64>,
+    ) -> Result<Hold, Fault> {
+        let announced = length.unwrap_or(0);
+        let held = Share {
+            bytes: announced.saturating_sub(replaced.unwrap_or(0)),
+            files: u64::from(replaced.is_none()),
+        };
+        let earlier = self.with(root, |usage| {
+            let earlier = usage.take_unfinished(target);
+            if let Err(fault) = usage.charge(quota, held) {
+                if let Some(bytes) = earlier {
+                    usage.keep_unfinished(target, bytes);
+                }
+                return Err(fault);
+            }
+            Ok(earlier)
+        })??;
+        Ok(Hold {
+            ledger: Arc::clone(self),
+            quota,
+            target: target.to_vec(),
+            announced,
+            end: 0,
+            replaced: replaced.unwrap_or(0),
+            held,
+            earlier,
+            is_open: true,
+        })
+    }
+
+    /// Bytes and files that are counted.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> (u64, u64) {
+        match &*self.lock() {
+            State::Counted(usage) => (usage.bytes, usage.files),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const COUNT: &str = "count what the export holds";
+
+/// Part of what a directory holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    bytes: u64,
+    files: u64,
+}
+
+impl Usage {
+    fn add(&mut self, share: Share) {
+        self.bytes = self.bytes.saturating_add(share.bytes);
+        self.files = self.files.saturating_add(share.files);
+    }
+
+    fn subtract(&mut self, share: Share) {
+        self.bytes = self.bytes.saturating_sub(share.bytes);
+        self.files = self.files.saturating_sub(share.files);
+    }
+
+    /// Adds a share if the quota allows. Nothing is always allowed, also when there is too much
+    /// already: a file that gets shorter.
+    fn charge(&mut self, quota: Quota, share: Share) -> Result<(), Fault> {
+        let fits = |used: u64, more: u64, limit: Option<u64>| {
+            more == 0 || limit.is_none_or(|limit| used.saturating_add(more) <= limit)
+        };
+        if !fits(self.bytes, share.bytes, quota.bytes) {
+            return Err(exceeded(self.bytes, share.bytes, quota.bytes, "bytes"));
+        }
+        if !fits(self.files, share.files, quota.files) {
+            return Err(exceeded(self.files, share.files, quota.files, "files"));
+        }
+        self.add(share);
+        Ok(())
+    }
+
+    fn take_unfinished(&mut self, target: &[u8]) -> Option<u64> {
+        let bytes = self.unfinished.remove(target)?;
+        self.subtract(Share { bytes, files: 1 });
+        Some(bytes)
+    }
+
+    /// Counts an unfinished file, whatever the quota: it is there.
+    fn keep_unfinished(&mut self, target: &[u8], bytes: u64) {
+        self.add(Share { bytes, files: 1 });
+        let has_place = self.unfinished.len() < UNFINISHED_MAX;
+        match self.unfinished.entry(target.to_vec()) {
+            Entry::Occupied(mut entry) => *entry.get_mut() += bytes,
+            Entry::Vacant(entry) if has_place => {
+                entry.insert(bytes);
+            }
+            Entry::Vacant(_) => {}
+        }
+    }
+}
+
+fn exceeded(used: u64, more: u64, limit: Option<u64>, what: &str) -> Fault {
+    let limit = limit.unwrap_or(u64::MAX);
+    let cause = format!("the quota is {limit} {what}, {used} are used, and {more} more are needed");
+    Fault::new(Code::QuotaExceeded, "write", cause)
+        .hint("remove something, or ask those who run the server for more")
+}
+
+/// The share of a transfer that runs. Dropped without a word about its end it is given back, as if
+/// the sink had never been opened.
+#[derive(Debug)]
+pub(super) struct Hold {
+    ledger: Arc<Ledger>,
+    quota: Quota,
+    target: Vec<u8>,
+    /// The length that was announced, for which storage may be reserved; 0 if none was.
+    announced: u64,
+    /// Where the last byte that was written ends.
+    end: u64,
+    /// Bytes of the file that will be replaced.
+    replaced: u64,
+    /// What is charged for this transfer.
+    held: Share,
+    /// What was charged for the unfinished file of an earlier attempt.
+    earlier: Option<u64>,
+    is_open: bool,
+}
+
+impl Hold {
+    /// Makes sure that the file may have `end` bytes.
+    pub(super) fn reach(&mut self, end: u64) -> Result<(), Fault> {
+        let wanted = end.saturating_sub(self.replaced);
+        if wanted <= self.held.bytes {
+            self.end = self.end.max(end);
+            return Ok(());
+        }
+        let held = self.held.bytes;
+        let mut result = Ok(());
+        self.ledger.with_counted(|usage| {
+            let mut ask = |bytes: u64| {
+                let share = Share {
+                    bytes: bytes - held,
+                    files: 0,
+                };
+                usage
+                    .charge(self.quota, share)
+                    .map(|()| self.held.bytes = bytes)
+            };
+            // With the last bytes of a quota one has to be exact.
+            let step = wanted.checked_next_multiple_of(STEP_BYTES);
+            result = ask(step.unwrap_or(wanted)).or_else(|_| ask(wanted));
+        });
+        if result.is_ok() {
+            // What was refused isn't written, and would cost too much if the rest is kept.
+            self.end = self.end.max(end);
+        }
+        result
+    }
+
+    /// The file was published with `length` bytes, in the place of one of `replaced` bytes.
+    pub(super) fn published(mut self, length: u64, replaced: Option<u64>) {
+        self.settle(|usage, target| {
+            usage.take_unfinished(target);
+            usage.add(Share {
+                bytes: length,
+                files: 1,
+            });
+            if let Some(bytes) = replaced {
+                usage.subtract(Share { bytes, files: 1 });
+            }
+        });
+    }
+
+    /// The unfinished file stays for a later attempt.
+    pub(super) fn kept(mut self) {
+        let bytes = self.announced.max(self.end);
+        self.settle(|usage, target| {
+            usage.take_unfinished(target);
+            usage.keep_unfinished(target, bytes);
+        });
+    }
+
+    /// Nothing of the unfinished file is left.
+    pub(super) fn removed(mut self) {
+        self.settle(|usage, target| {
+            usage.take_unfinished(target);
+        });
+    }
+
+    fn settle(&mut self, act: impl FnOnce(&mut Usage, &[u8])) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        let Self {
+            ledger,
+            held,
+            target,
+            ..
+        } = self;
+        ledger.with_counted(|usage| {
+            usage.subtract(*held);
+            act(usage, target);
+        });
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let earlier = self.earlier;
+        self.settle(|usage, target| {
+            if let Some(bytes) = earlier {
+                usage.keep_unfinished(target, bytes);
+            }
+        });
+    }
+}
+
+/// Counts what lies in a directory and beneath; `None` if there are more than `entries_max`
+/// entries. Links aren't followed, and a file with two names counts twice.
+fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
+    let mut usage = Usage::default();
+    let mut entries = 0;
+    // Directories still to be read, and what they are called from the root.
+    let mut todo = vec![(root.to_owned(), Vec::new())];
+    while let Some((path, name)) = todo.pop() {
+        let is_root = name.is_empty();
+        let Some(listing) = unless_gone(std::fs::read_dir(&path), !is_root)? else {
+            continue;
+        };
+        for entry in listing {
+            let entry = entry?;
+            entries += 1;
+            if entries > entries_max {
+                return Ok(None);
+            }
+            let Some(meta) = unless_gone(entry.metadata(), true)? else {
+                continue;
+            };
+            let file_name = entry.file_name();
+            let last = file_name.as_encoded_bytes();
+            let inner = if is_root {
+                last.to_vec()
+            } else {
+                [&name, &b"/"[..], last].concat()
+            };
+            if meta.is_dir() {
+                todo.push((entry.path(), inner));
+            } else {
+                count_file(&mut usage, &meta, last, &inner);
+            }
+        }
+    }
+    Ok(Some(usage))
+}
+
+fn count_file(usage: &mut Usage, meta: &Metadata, last: &[u8], inner: &[u8]) {
+    let hidden = last.strip_prefix(b".").filter(|_| meta.is_file());
+    if hidden.is_some_and(|name| JOURNAL_SUFFIXES.iter().any(|end| name.ends_with(end))) {
+        return;
+    }
+    if let Some(stem) = hidden.and_then(|name| name.strip_suffix(PARTIAL_SUFFIX)) {
+        let target = [&inner[..inner.len() - last.len()], stem].concat();
+        return usage.keep_unfinished(&target, meta.len().max(allocated(meta)));
+    }
+    usage.add(Share {
+        bytes: if meta.is_file() { meta.len() } else { 0 },
+        files: 1,
+    });
+}
+
+/// What vanished while it was counted counts nothing.
+fn unless_gone<T>(result: io::Result<T>, may_be_gone: bool) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if may_be_gone && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Bytes of storage, which may have been reserved past the end of a file.
+#[cfg(unix)]
+fn allocated(meta: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(meta).saturating_mul(512)
+}
+
+#[cfg(not(unix))]
+fn allocated(_: &Metadata) -> u64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_entries_are_not_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        for name in ["a", "d/b", "d/c"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let hold = |most| {
+            let ledger = Arc::new(Ledger::new(most));
+            let first = ledger.hold(dir.path(), Quota::default(), b"x", None, None);
+            let again = ledger.hold(dir.path(), Quota::default(), b"x", None, None);
+            assert_eq!(first.is_ok(), again.is_ok());
+            first.map(|_| ())
+        };
+        assert_eq!(hold(3).unwrap_err().code, Code::LimitExceeded);
+        hold(4).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_can_be_counted_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("later");
+        let ledger = Arc::new(Ledger::default());
+        let hold = || ledger.hold(&root, Quota::default(), b"x", Some(5), None);
+        assert_eq!(hold().unwrap_err().code, Code::NotFound);
+        std::fs::create_dir(&root).unwrap();
+        let held = hold().unwrap();
+        assert_eq!(ledger.used(), (5, 1));
+        drop(held);
+        assert_eq!(ledger.used(), (0, 0));
+    }
+
+    /// Both were about to go on with an unfinished file, and one found it locked.
+    #[test]
+    fn who_comes_second_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Arc::new(Ledger::default());
+        let hold = || {
+            let quota = Quota::default();
+            ledger
+                .hold(dir.path(), quota, b"x", Some(10), None)
+                .unwrap()
+        };
+        let ends: [(fn(Hold), _); 3] = [
+            (Hold::kept, (10, 1)),
+            (Hold::removed, (0, 0)),
+            (|hold| hold.published(10, None), (10, 1)),
+        ];
+        for (end, expected) in ends {
+            hold().kept();
+            let second = hold();
+            let first = hold();
+            drop(second);
+            assert_eq!(ledger.used(), (20, 2));
+            end(first);
+            assert_eq!(ledger.used(), expected);
+            ledger.with_counted(|usage| *usage = Usage::default());
+        }
+    }
+
+    /// The steps in which a stream asks end where the quota does.
+    #[test]
+    fn the_last_bytes_are_exact() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Arc::new(Ledger::default());
+        let quota = Quota {
+            bytes: Some(STEP_BYTES + 10),
+            files: None,
+        };
+        let mut hold = ledger.hold(dir.path(), quota, b"x", None, None).unwrap();
+        hold.reach(1).unwrap();
+        assert_eq!(ledger.used(), (STEP_BYTES, 1));
+        hold.reach(STEP_BYTES + 10).unwrap();
+        hold.reach(STEP_BYTES + 11).unwrap_err();
+        hold.published(STEP_BYTES, None);
+        assert_eq!(ledger.used(), (STEP_BYTES, 1));
+    }
+}

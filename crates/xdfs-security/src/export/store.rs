@@ -1,0 +1,273 @@
+//! The store of a session.
+
+use std::sync::{Arc, OnceLock};
+
+use xdfs_proto::{Code, Fault, Retry};
+use xdfs_store::{OpenedSink, SinkRequest, Source, Store};
+
+use super::builtin::BuiltIn;
+use super::file::{ExportSink, ExportSource, Prefix, Terms};
+use super::folder::{Folder, Found};
+use super::path::{Clean, rights_by_scopes};
+use super::quota::Hold;
+use super::{Export, Rights, Shared};
+use crate::Principal;
+
+const OPEN_SOURCE: &str = "open the source";
+const OPEN_TARGET: &str = "open the target";
+
+/// What one principal may see and change.
+#[derive(Debug)]
+pub(super) struct ExportStore {
+    shared: Arc<Shared>,
+    principal: Principal,
+    /// The rights in each export.
+    rights: Vec<Rights>,
+    /// The directories that were opened.
+    folders: Vec<OnceLock<Arc<Folder>>>,
+}
+
+/// A path that was found to be in an export.
+#[derive(Debug)]
+struct Located {
+    index: usize,
+    prefix: Prefix,
+    /// The path in the export.
+    inner: Vec<u8>,
+    /// The rights that are left there.
+    rights: Rights,
+}
+
+impl ExportStore {
+    pub(super) fn new(shared: Arc<Shared>, principal: Principal, rights: Vec<Rights>) -> Self {
+        let folders = rights.iter().map(|_| OnceLock::new()).collect();
+        Self {
+            shared,
+            principal,
+            rights,
+            folders,
+        }
+    }
+
+    /// Finds the export of a path, and whether the principal may do there what it `need`s. `name`
+    /// is what a directory gets, if the path is one's.
+    fn locate(
+        &self,
+        operation: &str,
+        path: &[u8],
+        name: &[u8],
+        need: Rights,
+    ) -> Result<Located, Fault> {
+        let clean = Clean::of(operation, path)?;
+        let denied = |cause| Fault::new(Code::PermissionDenied, operation, cause).path(path);
+        // Scopes first: the answer doesn't depend on what there is.
+        let by_scopes = if clean.is_directory && !name.is_empty() {
+            if matches!(name, b"." | b"..") || name.contains(&b'/') {
+                let cause = format!("'{}' can't be the name of a file", name.escape_ascii());
+                return Err(Fault::new(Code::InvalidArgument, operation, cause).path(path));
+            }
+            let separator: &[u8] = if clean.path.is_empty() { b"" } else { b"/" };
+            let target = [&clean.path, separator, name].concat();
+            rights_by_scopes(&self.principal.scopes, &target)
+        } else {
+            rights_by_scopes(&self.principal.scopes, &clean.path)
+        };
+        if !by_scopes.contains(need) {
+            return Err(denied(
+                "what was shown to prove who you are isn't good for this",
+            ));
+        }
+        let (index, inner) = self.export_of(operation, path, &clean)?;
+        let rights = self.rights[index] & by_scopes;
+        if !rights.contains(need) {
+            return Err(denied(if need == Rights::READ {
+                "this user may not read here"
+            } else {
+                "this user may not make files here"
+            }));
+        }
+        let separator: &[u8] = if clean.is_directory && !inner.is_empty() {
+            b"/"
+        } else {
+            b""
+        };
+        let root: &[u8] = if clean.is_absolute { b"/" } else { b"" };
+        Ok(Located {
+            prefix: Prefix([root, &self.shared.exports[index].name].concat()),
+            inner: [inner, separator].concat(),
+            index,
+            rights,
+        })
+    }
+
+    /// The export that a path is in, if the principal has any right there, and the rest of the
+    /// path.
+    fn export_of<'a>(
+        &self,
+        operation: &str,
+        path: &[u8],
+        clean: &'a Clean,
+    ) -> Result<(usize, &'a [u8]), Fault> {
+        let is_root = |export: &Export| export.name.is_empty();
+        let (name, inner) = if self.shared.exports.iter().any(is_root) {
+            (&b""[..], &*clean.path)
+        } else if clean.path.is_empty() {
+            let cause = "it is the place of all exports, and no file";
+            return Err(Fault::new(Code::IsDirectory, operation, cause)
+                .path(path)
+                .hint("name an export, and a file in it"));
+        } else {
+            clean.split_first()
+        };
+        let exports = self.shared.exports.iter().zip(&self.rights);
+        exports
+            .enumerate()
+            .find(|(_, (export, rights))| export.name == name && **rights != Rights::NONE)
+            .map(|(index, _)| (index, inner))
+            .ok_or_else(|| {
+                let cause = "there is no such export, or this user may not use it";
+                Fault::new(Code::NotFound, operation, cause).path(path)
+            })
+    }
+
+    /// The open directory of an export; `None` if it isn't there and has to be made first.
+    fn folder(&self, located: &Located, may_make: bool) -> Result<Option<Arc<Folder>>, Fault> {
+        let place = &self.folders[located.index];
+        if let Some(folder) = place.get() {
+            return Ok(Some(Arc::clone(folder)));
+        }
+        let export = &self.shared.exports[located.index];
+        let see = |fault| located.prefix.fault(fault);
+        let found = export.place.find(&self.principal.user, may_make);
+        let Found::Here(root) = found.map_err(see)? else {
+            return Ok(None);
+        };
+        // The store of the directory refuses as well what the rights don't allow.
+        let read_only = !self.rights[located.index].contains(Rights::CREATE);
+        let folder = Folder::open(root, read_only, export.quota, |root| {
+            self.shared.ledger(root)
+        });
+        let folder = Arc::new(folder.map_err(see)?);
+        // Another thread may have been faster; then this one's is closed again.
+        Ok(Some(Arc::clone(place.get_or_init(|| folder))))
+    }
+
+    /// What a request may do, and what it is in its export.
+    fn sink(&self, request: &SinkRequest) -> Result<(Located, SinkRequest, Terms), Fault> {
+        let located = self.locate(OPEN_TARGET, &request.path, &request.name, Rights::CREATE)?;
+        let may_replace = located.rights.contains(Rights::WRITE);
+        let inner = SinkRequest {
+            path: located.inner.clone(),
+            // So that the store itself refuses, now and at the end.
+            overwrite: request.overwrite && may_replace,
+            ..request.clone()
+        };
+        let terms = Terms {
+            prefix: located.prefix.clone(),
+            largest_file: self.shared.exports[located.index].largest_file,
+            new_only: !may_replace,
+        };
+        if let Some(length) = request.length {
+            let result = terms.check_length(length);
+            result.map_err(|fault| terms.fault(fault.path(&inner.path)))?;
+        }
+        Ok((located, inner, terms))
+    }
+}
+
+/// Checks a request in its directory, and takes the share of it. Without a quota there is nothing
+/// to take, and the path isn't known before the sink is open.
+fn hold(folder: &Folder, request: &SinkRequest) -> Result<Option<(Vec<u8>, Hold)>, Fault> {
+    let Some(counted) = &folder.counted else {
+        return Ok(None);
+    };
+    let path = folder.files.check_sink(request)?;
+    let replaced = counted.replaced(&path);
+    let (ledger, quota) = (&counted.ledger, counted.quota);
+    ledger
+        .hold(&counted.root, quota, &path, request.length, replaced)
+        .map(|hold| Some((path.clone(), hold)))
+        .map_err(|fault| fault.path(path))
+}
+
+impl Store for ExportStore {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        if let Some(built_in) = BuiltIn::of(path) {
+            return built_in.source(&self.principal);
+        }
+        let located = self.locate(OPEN_SOURCE, path, b"", Rights::READ)?;
+        let prefix = located.prefix.clone();
+        let Some(folder) = self.folder(&located, true)? else {
+            return Err(gone(OPEN_SOURCE).path(path));
+        };
+        let inner = folder.files.open_source(&located.inner);
+        Ok(Box::new(ExportSource {
+            inner: inner.map_err(|fault| prefix.fault(fault))?,
+            prefix,
+        }))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        if let Some(built_in) = BuiltIn::of(&request.path) {
+            return built_in.sink(&self.principal, request);
+        }
+        let (located, inner, terms) = self.sink(request)?;
+        let Some(folder) = self.folder(&located, true)? else {
+            return Err(gone(OPEN_TARGET).path(&request.path));
+        };
+        // The share first, since opening the sink reserves storage.
+        let held = hold(&folder, &inner).map_err(|fault| terms.fault(fault))?;
+        let opened = folder.files.open_sink(&inner);
+        let opened = opened.map_err(|fault| terms.fault(fault))?;
+        let hold = match held {
+            Some((path, _)) if path != opened.path => {
+                let cause = "the directories on the way to the target changed at this moment";
+                let fault = Fault::new(Code::Busy, OPEN_TARGET, cause).path(path);
+                return Err(terms.fault(fault.retry(Retry::Now)));
+            }
+            held => held.map(|(_, hold)| hold),
+        };
+        ExportSink::wrap(opened, &inner, terms, folder, hold)
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        if let Some(built_in) = BuiltIn::of(&request.path) {
+            return built_in.sink_path(&self.principal);
+        }
+        let (located, inner, terms) = self.sink(request)?;
+        let Some(folder) = self.folder(&located, false)? else {
+            let path = foreseen(&inner).map_err(|fault| terms.fault(fault))?;
+            return Ok(terms.prefix.join(&path));
+        };
+        let held = hold(&folder, &inner).map_err(|fault| terms.fault(fault))?;
+        let path = match held {
+            Some((path, _)) => path,
+            None => {
+                let path = folder.files.check_sink(&inner);
+                path.map_err(|fault| terms.fault(fault))?
+            }
+        };
+        Ok(terms.prefix.join(&path))
+    }
+}
+
+fn gone(operation: &str) -> Fault {
+    Fault::new(
+        Code::NotFound,
+        operation,
+        "the directory of the export isn't there",
+    )
+}
+
+/// The path of a target in a directory that will be made, and is empty then.
+fn foreseen(request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+    let SinkRequest { path, name, .. } = request;
+    if path.contains(&b'/') {
+        return Err(Fault::new(Code::NotFound, OPEN_TARGET, "no such directory").path(path));
+    }
+    if path.is_empty() && name.is_empty() {
+        let fault = Fault::new(Code::IsDirectory, OPEN_TARGET, "it is a directory");
+        return Err(fault.hint("name a file in it"));
+    }
+    Ok(if path.is_empty() { name } else { path }.clone())
+}

@@ -1,0 +1,188 @@
+//! The grid-map file: which users a subject stands for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use xdfs_proto::{Code, Fault};
+
+use super::name;
+use crate::token::user;
+use crate::token::watched::Watched;
+
+/// The largest grid-map file, in bytes.
+pub const MAX_GRID_MAP_BYTES: usize = 4 * 1024 * 1024;
+const OPERATION: &str = "read the grid map";
+
+/// Which users the subjects of certificates stand for.
+///
+/// ```text
+/// # Lines like these; spaces and tabs separate, and a comment may follow.
+/// "/DC=org/DC=example/CN=Jane Doe" jane
+/// "/DC=org/DC=example/CN=host\x2Fdata.example.org" transfer,backup
+/// ```
+///
+/// The subject is as [`distinguished_name`](super::distinguished_name) writes it. Between the
+/// quotes `\"`, `\\` and `\/` stand for the character itself within a value, and `\x` with two
+/// hexadecimal digits for a byte; bytes outside ASCII may stand as they are, in UTF-8. A `/`
+/// without a `\` begins a component. Several lines for one subject add up.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct GridMap {
+    users: HashMap<String, Vec<String>>,
+}
+
+impl GridMap {
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`], with the number of the line, if one is damaged or names a user
+    /// that can't be one; and if there are more than [`MAX_GRID_MAP_BYTES`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let damaged = |cause: String| Fault::new(Code::InvalidArgument, OPERATION, cause);
+        if bytes.len() > MAX_GRID_MAP_BYTES {
+            return Err(damaged(format!(
+                "it is longer than {MAX_GRID_MAP_BYTES} bytes"
+            )));
+        }
+        let mut map = Self::default();
+        for (n, line) in bytes.split(|&b| b == b'\n').enumerate() {
+            let entry = entry(line).map_err(|what| damaged(format!("line {}: {what}", n + 1)))?;
+            let Some((subject, users)) = entry else {
+                continue;
+            };
+            let known = map.users.entry(subject).or_default();
+            for user in users {
+                if !known.iter().any(|k| k == user) {
+                    known.push(user.to_owned());
+                }
+            }
+        }
+        Ok(map)
+    }
+
+    /// The user that `subject` stands for: `wanted` if it is listed, and the first of the list if
+    /// nobody is wanted.
+    #[must_use]
+    pub fn user_for(&self, subject: &str, wanted: Option<&str>) -> Option<&str> {
+        let users = self.users.get(subject)?;
+        let user = match wanted {
+            None => users.first(),
+            Some(wanted) => users.iter().find(|user| *user == wanted),
+        };
+        user.map(String::as_str)
+    }
+}
+
+impl fmt::Debug for GridMap {
+    /// The subjects are names of persons, and there may be many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GridMap({} subjects)", self.users.len())
+    }
+}
+
+/// A grid-map file that is read again when it has changed.
+pub struct GridMapFile(Watched<GridMap>);
+
+impl GridMapFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// As [`GridMap::parse`], and what the system says of a file that can't be read.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Fault> {
+        let max_bytes = MAX_GRID_MAP_BYTES as u64;
+        Watched::open(path.into(), max_bytes, OPERATION, GridMap::parse).map(Self)
+    }
+
+    /// What the file says. `now_unix` is the time in seconds since 1970; the file is looked at
+    /// again when it has changed. A damaged version is reported in the log, and the one before it
+    /// stays.
+    #[must_use]
+    pub fn current(&self, now_unix: i64) -> Arc<GridMap> {
+        self.0.current(now_unix)
+    }
+}
+
+impl fmt::Debug for GridMapFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GridMapFile").finish_non_exhaustive()
+    }
+}
+
+/// The subject and the users of a line; none for one without. The error says what is wrong.
+fn entry(line: &[u8]) -> Result<Option<(String, Vec<&str>)>, &'static str> {
+    let line = line.trim_ascii();
+    let line = match line.first() {
+        None | Some(b'#') => return Ok(None),
+        Some(b'"') => &line[1..],
+        Some(_) => return Err("the subject isn't in quotes"),
+    };
+    let (subject, rest) = quoted(line)?;
+    let spaces = rest.iter().take_while(|b| b" \t".contains(b)).count();
+    if spaces == 0 {
+        return Err("no user follows the subject");
+    }
+    let rest = &rest[spaces..];
+    let end = rest.iter().position(|b| b" \t".contains(b));
+    let (users, after) = rest.split_at(end.unwrap_or(rest.len()));
+    if !matches!(after.trim_ascii().first(), None | Some(b'#')) {
+        return Err("something follows the users");
+    }
+    let users: Option<Vec<&str>> = users
+        .split(|&b| b == b',')
+        .map(|u| std::str::from_utf8(u).ok().filter(|u| user::is_name(u)))
+        .collect();
+    let users = users.ok_or("what stands there can't be the name of a user")?;
+    Ok(Some((subject, users)))
+}
+
+/// Reads a subject up to the quote that ends it, into the form of `distinguished_name`, and what
+/// follows.
+fn quoted(mut line: &[u8]) -> Result<(String, &[u8]), &'static str> {
+    let control = "the subject has a control character";
+    let mut subject = String::new();
+    loop {
+        let (&byte, rest) = line.split_first().ok_or("the quote isn't closed")?;
+        line = rest;
+        let byte = match byte {
+            b'"' => break,
+            b'/' => {
+                subject.push('/');
+                continue;
+            }
+            b'\\' => {
+                let (byte, rest) = escape(line).ok_or("the subject has an unknown escape")?;
+                line = rest;
+                byte
+            }
+            byte => byte,
+        };
+        name::push_value(&mut subject, byte).ok_or(control)?;
+    }
+    let mut components = subject.split('/');
+    let begins = components.next() == Some("");
+    let proper = |component: &str| {
+        component.split_once('=').is_some_and(|(kind, _)| {
+            !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
+        })
+    };
+    if begins && subject.len() > 1 && components.all(proper) {
+        Ok((subject, line))
+    } else {
+        Err("the subject isn't of the form \"/type=value/type=value\"")
+    }
+}
+
+/// The byte of an escape, after its `\`, and what follows.
+fn escape(line: &[u8]) -> Option<(u8, &[u8])> {
+    let digit = |b: u8| {
+        char::from(b)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
+    match line {
+        [b'x' | b'X', high, low, rest @ ..] => Some((digit(*high)? << 4 | digit(*low)?, rest)),
+        [byte @ (b'"' | b'\\' | b'/'), rest @ ..] => Some((*byte, rest)),
+        _ => None,
+    }
+}

@@ -1,0 +1,284 @@
+//! What a peer may cost before it is known, and what a user may hold open.
+//!
+//! A [`Guard`] counts three things: handshakes that run (in all, and from one address), failed
+//! proofs of an address, and the sessions and channels of a user. Counts of what runs are given
+//! back when the [`Handshake`] or the [`Slot`] is dropped, so that no path of the program can
+//! forget to.
+//!
+//! After [`Limits::failures_free`] failures an address has to wait: one second, then two, then
+//! four, up to five minutes. Fifteen minutes without a failure, or a success, forgive all. An IPv6
+//! address stands for its network of 64 bits, since whoever has one address there has them all.
+//!
+//! This does not limit how long a handshake takes: its owner has a deadline for that.
+
+mod failures;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use xdfs_proto::{Code, Fault, Retry};
+
+use failures::{Failures, Network};
+
+/// When a place is likely to be free again, in milliseconds.
+const FULL_RETRY_MS: u32 = 1000;
+
+/// What a guard allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Handshakes at once, over all addresses.
+    pub handshakes_max: usize,
+    /// Handshakes at once from one address.
+    pub handshakes_per_address_max: usize,
+    /// Failures of an address before it has to wait; the last of them is the first to cost time.
+    pub failures_free: u32,
+    /// Addresses whose failures are remembered.
+    pub addresses_max: usize,
+    /// Sessions at once of one user.
+    pub sessions_per_user_max: usize,
+    /// Channels at once of one user, over all sessions.
+    pub channels_per_user_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshakes_max: 256,
+            handshakes_per_address_max: 32,
+            failures_free: 3,
+            addresses_max: 65_536,
+            sessions_per_user_max: 64,
+            channels_per_user_max: 4096,
+        }
+    }
+}
+
+/// Counts what peers cost, and refuses what is too much. Copies count together.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    handshakes: usize,
+    by_network: HashMap<Network, usize>,
+    failures: Failures,
+    sessions: HashMap<String, usize>,
+    channels: HashMap<String, usize>,
+}
+
+impl Guard {
+    /// A guard that has seen nobody.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let state = State {
+            handshakes: 0,
+            by_network: HashMap::new(),
+            failures: Failures::new(limits.failures_free, limits.addresses_max),
+            sessions: HashMap::new(),
+            channels: HashMap::new(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                limits,
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// Takes a place for a handshake with a peer at `address`; `now` is the time since some fixed
+    /// moment, by a clock that isn't set back.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with the time to wait: the address failed too often, or too many
+    /// handshakes run.
+    pub fn begin(&self, address: IpAddr, now: Duration) -> Result<Handshake, Fault> {
+        let limits = &self.shared.limits;
+        let network = Network::of(address);
+        let mut state = self.shared.lock();
+        if let Some(wait) = state.failures.wait(network, now) {
+            let cause = "too many attempts from this address failed";
+            return Err(refusal("authenticate", cause, milliseconds(wait)));
+        }
+        if state.handshakes >= limits.handshakes_max {
+            let cause = "too many peers are authenticating at this moment";
+            return Err(refusal("authenticate", cause, FULL_RETRY_MS));
+        }
+        if !raise(
+            &mut state.by_network,
+            network,
+            limits.handshakes_per_address_max,
+        ) {
+            let cause = "too many handshakes from this address are running";
+            return Err(refusal("authenticate", cause, FULL_RETRY_MS));
+        }
+        state.handshakes += 1;
+        drop(state);
+        Ok(Handshake {
+            shared: Arc::clone(&self.shared),
+            network,
+        })
+    }
+
+    /// Notes that a peer at `address` failed to prove who it is, and says how long this address has
+    /// to wait now; zero while failures are free.
+    pub fn failed(&self, address: IpAddr, now: Duration) -> Duration {
+        let network = Network::of(address);
+        let mut state = self.shared.lock();
+        state.failures.add(network, now);
+        state.failures.wait(network, now).unwrap_or_default()
+    }
+
+    /// Notes that a peer at `address` proved who it is: its failures are forgiven. (Who has an
+    /// account can use it to go on guessing at another: each success buys as many free failures as
+    /// there are.)
+    pub fn succeeded(&self, address: IpAddr) {
+        self.shared.lock().failures.forgive(Network::of(address));
+    }
+
+    /// Takes a place for a session of `user`.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with a time to wait.
+    pub fn session(&self, user: &str) -> Result<Slot, Fault> {
+        self.slot(Kind::Session, user)
+    }
+
+    /// Takes a place for a channel of `user`.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with a time to wait.
+    pub fn channel(&self, user: &str) -> Result<Slot, Fault> {
+        self.slot(Kind::Channel, user)
+    }
+
+    fn slot(&self, kind: Kind, user: &str) -> Result<Slot, Fault> {
+        let limits = &self.shared.limits;
+        let (most, operation, what) = match kind {
+            Kind::Session => (limits.sessions_per_user_max, "open the session", "sessions"),
+            Kind::Channel => (limits.channels_per_user_max, "open a channel", "channels"),
+        };
+        if !raise(self.shared.lock().counts(kind), user.to_owned(), most) {
+            let cause = format!("this user has {most} {what} already, and may have no more");
+            return Err(refusal(operation, cause, FULL_RETRY_MS));
+        }
+        Ok(Slot {
+            shared: Arc::clone(&self.shared),
+            kind,
+            user: user.to_owned(),
+        })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Counts are changed in one step, so that a panic elsewhere leaves them whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn counts(&mut self, kind: Kind) -> &mut HashMap<String, usize> {
+        match kind {
+            Kind::Session => &mut self.sessions,
+            Kind::Channel => &mut self.channels,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Channel,
+    Session,
+}
+
+/// The place of a handshake that runs. It is free again when this is dropped.
+#[must_use = "the place is free again when this is dropped"]
+pub struct Handshake {
+    shared: Arc<Shared>,
+    network: Network,
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.handshakes = state.handshakes.saturating_sub(1);
+        lower(&mut state.by_network, self.network);
+    }
+}
+
+impl fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handshake").field(&self.network).finish()
+    }
+}
+
+/// The place of a session or a channel of a user. It is free again when this is dropped.
+#[must_use = "the place is free again when this is dropped"]
+pub struct Slot {
+    shared: Arc<Shared>,
+    kind: Kind,
+    user: String,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let user = std::mem::take(&mut self.user);
+        lower(self.shared.lock().counts(self.kind), user);
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, user, .. } = self;
+        f.debug_tuple("Slot").field(kind).field(user).finish()
+    }
+}
+
+/// Counts one more under `key`, unless there are `most`. The tables hold what runs and nothing
+/// else.
+fn raise<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K, most: usize) -> bool {
+    match counts.entry(key) {
+        Entry::Occupied(mut count) if *count.get() < most => *count.get_mut() += 1,
+        Entry::Vacant(place) if most > 0 => {
+            place.insert(1);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn lower<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        if *count.get() > 1 {
+            *count.get_mut() -= 1;
+        } else {
+            count.remove();
+        }
+    }
+}
+
+fn refusal(operation: &str, cause: impl Into<String>, wait_ms: u32) -> Fault {
+    Fault::new(Code::LimitExceeded, operation, cause)
+        .hint(format!("try again in {} s", wait_ms.div_ceil(1000)))
+        .retry(Retry::AfterMs(wait_ms))
+}
+
+/// Rounded up, so that who waits as long as told isn't refused again.
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,144 @@
+//! A server's configuration that follows its files.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::ServerConfig;
+use xdfs_proto::fault::Fault;
+
+use super::{ClientCertificates, Fingerprint, ServerIdentity};
+
+/// The files are looked at this often.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The configuration of a server whose certificate is renewed while it runs.
+///
+/// Channels that are open keep what they have; new ones get what [`current`](Self::current) gives.
+pub struct Reloading {
+    chain: PathBuf,
+    key: PathBuf,
+    clients: ClientCertificates,
+    state: Mutex<State>,
+}
+
+struct State {
+    config: Arc<ServerConfig>,
+    fingerprint: Fingerprint,
+    stamps: [Stamp; 2],
+    /// When the files were last looked at.
+    looked: Instant,
+}
+
+impl Reloading {
+    /// Loads the files for the first time. The parameters are those of
+    /// [`ServerIdentity::from_pem`] and [`ServerIdentity::config`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn new(chain: PathBuf, key: PathBuf, clients: ClientCertificates) -> Result<Self, Fault> {
+        // Before reading: a change in between is then seen at the next look.
+        let stamps = [Stamp::of(&chain), Stamp::of(&key)];
+        let identity = ServerIdentity::from_pem(&chain, &key)?;
+        let state = State {
+            config: identity.config(clients.clone())?,
+            fingerprint: identity.fingerprint(),
+            stamps,
+            looked: Instant::now(),
+        };
+        Ok(Self {
+            chain,
+            key,
+            clients,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The configuration for the next channel. At most once a second it looks whether a file has
+    /// another time, length or place on the disk, and loads both again if so. If that fails it is
+    /// logged, once for each change, and the old configuration stays.
+    #[must_use]
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.current_at(Instant::now())
+    }
+
+    /// The fingerprint of the configuration that [`current`](Self::current) gave last.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .fingerprint
+    }
+
+    pub(super) fn current_at(&self, now: Instant) -> Arc<ServerConfig> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(state.looked) >= PERIOD {
+            state.looked = now;
+            let stamps = [Stamp::of(&self.chain), Stamp::of(&self.key)];
+            if stamps != state.stamps {
+                // Also if loading fails: it is tried again at the next change, not every second.
+                state.stamps = stamps;
+                self.load(&mut state);
+            }
+        }
+        Arc::clone(&state.config)
+    }
+
+    fn load(&self, state: &mut State) {
+        let loaded = ServerIdentity::from_pem(&self.chain, &self.key).and_then(|identity| {
+            let config = identity.config(self.clients.clone())?;
+            Ok((identity.fingerprint(), config))
+        });
+        match loaded {
+            Ok((fingerprint, config)) => {
+                tracing::info!(%fingerprint, "the server's certificate was loaded again");
+                state.fingerprint = fingerprint;
+                state.config = config;
+            }
+            Err(fault) => {
+                tracing::warn!(
+                    %fault,
+                    hint = fault.hint,
+                    "the server's certificate changed and can't be loaded; the old one stays"
+                );
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reloading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloading")
+            .field("chain", &self.chain)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What tells two versions of a file apart; nothing if it can't be read.
+#[derive(PartialEq, Eq)]
+struct Stamp(Option<(u64, Option<SystemTime>, u64)>);
+
+impl Stamp {
+    fn of(path: &Path) -> Self {
+        Self(
+            fs::metadata(path)
+                .ok()
+                .map(|m| (m.len(), m.modified().ok(), inode(&m))),
+        )
+    }
+}
+
+/// A renewed certificate often has the length of the old one, and a coarse clock the same time.
+#[cfg(unix)]
+fn inode(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+#[cfg(not(unix))]
+fn inode(_metadata: &Metadata) -> u64 {
+    0
+}

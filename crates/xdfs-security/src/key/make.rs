@@ -1,0 +1,84 @@
+//! New keys.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
+use ssh_key::public::Ed25519PublicKey;
+use ssh_key::{LineEnding, PrivateKey};
+use xdfs_proto::fault::{Code, Fault};
+use zeroize::Zeroizing;
+
+use super::file;
+use super::public::PublicKey;
+
+const MAKE: &str = "make the key";
+/// The most bytes of a comment.
+const COMMENT_BYTES_MAX: usize = 256;
+
+/// Makes an Ed25519 key in the format of OpenSSH, without a passphrase: the private half at `path`,
+/// for its owner alone, and the public half beside it with `.pub` at the end of the name.
+/// `comment` ends up in both, one line of at most 256 bytes.
+///
+/// # Errors
+/// `AlreadyExists` if either file is there: nothing is ever overwritten. `InvalidArgument` for the
+/// comment. Faults of the system.
+pub fn make_key(path: &Path, comment: &str) -> Result<PublicKey, Fault> {
+    if comment.len() > COMMENT_BYTES_MAX || comment.chars().any(char::is_control) {
+        let cause = "the comment isn't one line of at most 256 bytes";
+        return Err(Fault::new(Code::InvalidArgument, MAKE, cause));
+    }
+    let (private, public) = generate(comment)?;
+    let beside = beside(path);
+    // Looked at first, so that in the usual case nothing is made and removed again.
+    if beside.symlink_metadata().is_ok() {
+        return Err(exists(&beside));
+    }
+    file::create(path, MAKE, private.as_bytes(), 0o600).map_err(|f| no_force(f, path))?;
+    let line = public.to_line(comment) + "\n";
+    if let Err(fault) = file::create(&beside, MAKE, line.as_bytes(), 0o644) {
+        // The private half is ours, made a moment ago; the first failure is the one to tell.
+        let _ = fs::remove_file(path);
+        return Err(no_force(fault, &beside));
+    }
+    file::sync_folder(path, MAKE)?;
+    Ok(public)
+}
+
+fn generate(comment: &str) -> Result<(Zeroizing<String>, PublicKey), Fault> {
+    let internal = || Fault::new(Code::Internal, MAKE, "no key could be made");
+    let mut seed = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut *seed).map_err(|_| internal())?;
+    let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).map_err(|_| internal())?;
+    let public = pair.public_key().as_ref().try_into();
+    let data = KeypairData::from(Ed25519Keypair {
+        public: Ed25519PublicKey(public.map_err(|_| internal())?),
+        private: Ed25519PrivateKey::from_bytes(&seed),
+    });
+    let key = PrivateKey::new(data, comment).map_err(|_| internal())?;
+    let blob = key.public_key().to_bytes().map_err(|_| internal())?;
+    let public = PublicKey::decode(&blob).ok_or_else(internal)?;
+    let text = key.to_openssh(LineEnding::LF).map_err(|_| internal())?;
+    Ok((text, public))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".pub");
+    name.into()
+}
+
+fn exists(path: &Path) -> Fault {
+    Fault::new(Code::AlreadyExists, MAKE, "a file of this name is there")
+        .path(file::bytes_of(path))
+        .hint("name another file; a key is never overwritten")
+}
+
+fn no_force(fault: Fault, path: &Path) -> Fault {
+    match fault.code {
+        Code::AlreadyExists => exists(path),
+        _ => fault,
+    }
+}

@@ -1,0 +1,46 @@
+//! Proof by an OpenSSH key: the method `key`, both ends.
+//!
+//! The client sends its public key and a signature, the server checks the signature and looks the
+//! key up in the list of the user. One frame each way, no challenge: the
+//! [`Binding`](crate::Binding) of the channel is as fresh as a challenge would be, and the server
+//! can't choose it.
+//!
+//! ```text
+//! body of AUTH                          what is signed (the format of SSHSIG)
+//!   string  public key                    "SSHSIG"
+//!   string  signature                     string  "xdfs-key-v1"
+//!                                         string  ""
+//! strings, keys and signatures are        string  "sha512"
+//! those of SSH (RFC 4251, 4253, 5656,     string  SHA-512 of: string binding, string user,
+//! 8332, 8709)                                                 string public key
+//! ```
+//!
+//! The frame of SSHSIG keeps signatures apart from those of SSH logins and of other programs that
+//! use the same key or the same agent.
+//!
+//! Keys are Ed25519, ECDSA on P-256 or P-384, and RSA of 2048 to 8192 bits with SHA-2. Private RSA
+//! keys are used through an agent only. Who calls: the client's [`prove`] with a [`SigningKey`] or
+//! a key of an [`Agent`]; the server's [`admit`] with [`AuthorizedKeys`]; `xdfs keygen` calls
+//! [`make_key`].
+
+#[cfg(unix)]
+mod agent;
+mod authorized;
+mod container;
+pub(crate) mod file;
+mod make;
+mod proof;
+mod public;
+mod signer;
+mod wire;
+
+#[cfg(unix)]
+pub use agent::{Agent, AgentKey, Identity};
+pub use authorized::AuthorizedKeys;
+pub use make::make_key;
+pub use proof::{admit, prove, verify};
+pub use public::{Algorithm, PublicKey};
+pub use signer::{Signer, SigningKey};
+
+#[cfg(test)]
+mod tests;

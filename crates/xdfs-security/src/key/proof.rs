@@ -1,0 +1,92 @@
+//! The proof itself: what is signed, sent and checked.
+
+use aws_lc_rs::digest::{SHA512, digest};
+use xdfs_proto::fault::{Code, Fault};
+
+use super::authorized::AuthorizedKeys;
+use super::public::PublicKey;
+use super::signer::Signer;
+use super::wire::{Reader, put_string};
+use crate::Binding;
+
+/// What these signatures are for, and the version of what they cover.
+const NAMESPACE: &[u8] = b"xdfs-key-v1";
+/// The most bytes of a signature; one of RSA with 8192 bits has 1048.
+const SIGNATURE_BYTES_MAX: usize = 2048;
+
+/// The body of AUTH: proves on the channel of `binding` that `signer` agrees to act as `user`.
+///
+/// # Errors
+/// Those of [`Signer::sign`].
+pub fn prove(signer: &mut dyn Signer, user: &str, binding: &Binding) -> Result<Vec<u8>, Fault> {
+    let data = signed_data(user, binding, signer.public_key());
+    let signature = signer.sign(&data)?;
+    let mut body = Vec::new();
+    put_string(&mut body, signer.public_key().as_bytes());
+    put_string(&mut body, &signature);
+    Ok(body)
+}
+
+/// Checks the body of AUTH, and gives the key that made it. That the key may act as `user` is not
+/// said by that: see [`admit`].
+///
+/// # Errors
+/// `AuthenticationFailed`, always with the same text.
+pub fn verify(body: &[u8], user: &str, binding: &Binding) -> Result<PublicKey, Fault> {
+    check(body, user, binding).ok_or_else(refusal)
+}
+
+/// Checks the body of AUTH, and that its key is in the list of the user; `None` for a user who has
+/// no list or doesn't exist. The signature is checked in any case, so that neither the answer nor
+/// its time tells whether the user exists. `now_unix` is in seconds since 1970.
+///
+/// # Errors
+/// `AuthenticationFailed`, always with the same text.
+pub fn admit(
+    body: &[u8],
+    user: &str,
+    binding: &Binding,
+    keys: Option<&AuthorizedKeys>,
+    now_unix: u64,
+) -> Result<PublicKey, Fault> {
+    let key = verify(body, user, binding)?;
+    if keys.is_some_and(|k| k.contains(&key, now_unix)) {
+        Ok(key)
+    } else {
+        Err(refusal())
+    }
+}
+
+fn check(body: &[u8], user: &str, binding: &Binding) -> Option<PublicKey> {
+    let mut at = Reader(body);
+    let (key, signature) = (at.string()?, at.string()?);
+    at.end()?;
+    if signature.len() > SIGNATURE_BYTES_MAX {
+        return None;
+    }
+    let key = PublicKey::decode(key)?;
+    let data = signed_data(user, binding, &key);
+    key.has_signed(&data, signature).then_some(key)
+}
+
+fn signed_data(user: &str, binding: &Binding, key: &PublicKey) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_string(&mut message, binding);
+    put_string(&mut message, user.as_bytes());
+    put_string(&mut message, key.as_bytes());
+    let mut data = b"SSHSIG".to_vec();
+    put_string(&mut data, NAMESPACE);
+    put_string(&mut data, b"");
+    put_string(&mut data, b"sha512");
+    put_string(&mut data, digest(&SHA512, &message).as_ref());
+    data
+}
+
+fn refusal() -> Fault {
+    Fault::new(
+        Code::AuthenticationFailed,
+        "prove who the user is",
+        "the proof isn't accepted",
+    )
+    .hint("check the name of the user, and that the server lists this key for it")
+}

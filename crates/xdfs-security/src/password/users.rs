@@ -1,0 +1,239 @@
+//! The users who have passwords, and their file's format.
+//!
+//! ```text
+//! # a comment
+//! !secret:<32 bytes>
+//! name:argon2id$m=65536,t=3,p=4$<salt, 16 bytes>$<StoredKey, 32 bytes>
+//! ```
+//!
+//! Bytes are in base64 without padding. This is the format alone, without input or output.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use base64ct::{Base64Unpadded, Encoding};
+use subtle::Choice;
+use xdfs_proto::fault::{Code, Fault};
+use zeroize::Zeroizing;
+
+use super::derive::{KEY_BYTES, Parameters, SALT_BYTES, Salt, client_key, mac, random, stored_key};
+
+const SECRET_BYTES: usize = 32;
+const NAME_BYTES_MAX: usize = 64;
+const FAKE_SALT: &[u8] = b"xdfs-password-v1 salt\0";
+const FAKE_KEY: &[u8] = b"xdfs-password-v1 key\0";
+const HEAD: &str = "# Users of xdfs and what their passwords are checked by.\n\
+                    # `xdfs user` writes this file; other comments aren't kept.\n";
+
+/// The users who have passwords, as they were when their file was read.
+pub struct Users {
+    secret: Zeroizing<[u8; SECRET_BYTES]>,
+    entries: BTreeMap<String, Entry>,
+    /// For new passwords, and for the challenges of users who don't exist.
+    parameters: Parameters,
+}
+
+/// What is kept of a password.
+#[derive(Clone)]
+pub(super) struct Entry {
+    salt: Salt,
+    parameters: Parameters,
+    stored_key: [u8; KEY_BYTES],
+}
+
+/// What an exchange needs about a name, whether a user has it or not.
+pub(super) struct Record {
+    pub(super) salt: Salt,
+    pub(super) parameters: Parameters,
+    pub(super) stored_key: Zeroizing<[u8; KEY_BYTES]>,
+    pub(super) is_known: Choice,
+}
+
+impl Entry {
+    /// What is kept of a new password.
+    pub(super) fn new(
+        password: &str,
+        parameters: Parameters,
+        operation: &str,
+    ) -> Result<Self, Fault> {
+        let salt = random::<SALT_BYTES>(operation)?;
+        let key = client_key(password, &salt, parameters, operation)?;
+        Ok(Self {
+            salt,
+            parameters,
+            stored_key: stored_key(&key),
+        })
+    }
+
+    fn write_line(&self, name: &str, out: &mut String) {
+        // Writing to a string doesn't fail.
+        let _ = writeln!(
+            out,
+            "{name}:argon2id$m={},t={},p={}${}${}",
+            self.parameters.memory_kib(),
+            self.parameters.passes(),
+            self.parameters.lanes(),
+            Base64Unpadded::encode_string(&self.salt),
+            Base64Unpadded::encode_string(&self.stored_key),
+        );
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split('$');
+        if fields.next()? != "argon2id" {
+            return None;
+        }
+        let mut costs = fields.next()?.split(',');
+        let mut cost = |name: &str| parse_number(costs.next()?.strip_prefix(name)?);
+        let (memory_kib, passes, lanes) = (cost("m=")?, cost("t=")?, cost("p=")?);
+        let entry = Self {
+            salt: decode(fields.next()?)?,
+            parameters: Parameters::new(memory_kib, passes, lanes).ok()?,
+            stored_key: decode(fields.next()?)?,
+        };
+        (costs.next().is_none() && fields.next().is_none()).then_some(entry)
+    }
+}
+
+impl Users {
+    /// Nobody, with a secret that was never used before.
+    pub(super) fn empty(parameters: Parameters, operation: &str) -> Result<Self, Fault> {
+        Ok(Self {
+            secret: Zeroizing::new(random(operation)?),
+            entries: BTreeMap::new(),
+            parameters,
+        })
+    }
+
+    /// Reads the text of a file. A fault names the line.
+    pub(super) fn parse(
+        text: &str,
+        parameters: Parameters,
+        operation: &str,
+    ) -> Result<Self, Fault> {
+        let mut secret = None;
+        let mut entries = BTreeMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let fault = |cause: &str| {
+                let cause = format!("line {}: {cause}", index + 1);
+                Fault::new(Code::InvalidArgument, operation, cause)
+                    .hint("mend the line, or remove it and set the password again")
+            };
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(text) = line.strip_prefix("!secret:") {
+                let bytes = decode(text).ok_or_else(|| fault("the secret can't be read"))?;
+                if secret.replace(Zeroizing::new(bytes)).is_some() {
+                    return Err(fault("there is a second secret"));
+                }
+                continue;
+            }
+            let (name, rest) = line
+                .split_once(':')
+                .filter(|(name, _)| is_name(name))
+                .ok_or_else(|| fault("there is no name of a user before a colon"))?;
+            let entry = Entry::parse(rest).ok_or_else(|| fault("what it keeps can't be read"))?;
+            if entries.insert(name.to_owned(), entry).is_some() {
+                return Err(fault("the user is there twice"));
+            }
+        }
+        let secret = secret.ok_or_else(|| {
+            Fault::new(
+                Code::InvalidArgument,
+                operation,
+                "it has no line `!secret:`",
+            )
+            .hint("restore the file from a backup, or add the users to a new one")
+        })?;
+        Ok(Self {
+            secret,
+            entries,
+            parameters,
+        })
+    }
+
+    /// The text of the file.
+    pub(super) fn to_text(&self) -> Zeroizing<String> {
+        // Some 130 bytes a user, with room: growing leaves copies behind.
+        let mut out = Zeroizing::new(String::with_capacity(512 + self.entries.len() * 256));
+        out.push_str(HEAD);
+        let secret = Zeroizing::new(Base64Unpadded::encode_string(&*self.secret));
+        let _ = writeln!(out, "!secret:{}", *secret);
+        for (name, entry) in &self.entries {
+            entry.write_line(name, &mut out);
+        }
+        out
+    }
+
+    /// The names of the users, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Whether `name` has a password.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Sets what is kept for a name, and says whether something was there.
+    pub(super) fn put(&mut self, name: &str, entry: Entry) -> bool {
+        self.entries.insert(name.to_owned(), entry).is_some()
+    }
+
+    /// Removes a name, and says whether it was there.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        self.entries.remove(name).is_some()
+    }
+
+    /// What an exchange needs about a name. The made-up answer is computed for all names, so that
+    /// the time doesn't tell who exists.
+    pub(super) fn record(&self, name: &str) -> Record {
+        let fake_salt = mac(&self.secret[..], &[FAKE_SALT, name.as_bytes()]);
+        let fake_key = mac(&self.secret[..], &[FAKE_KEY, name.as_bytes()]);
+        let mut record = Record {
+            salt: std::array::from_fn(|i| fake_salt[i]),
+            parameters: self.parameters,
+            stored_key: Zeroizing::new(fake_key),
+            is_known: Choice::from(0),
+        };
+        if let Some(entry) = self.entries.get(name) {
+            record.salt = entry.salt;
+            record.parameters = entry.parameters;
+            *record.stored_key = entry.stored_key;
+            record.is_known = Choice::from(1);
+        }
+        record
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users")
+            .field("names", &self.entries.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether `name` can be that of a user: 1 to 64 of `a`-`z`, `0`-`9` and `._-@`, not starting with
+/// `-` or `.`.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with(['-', '.'])
+        && name
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'@'))
+}
+
+/// Digits only: no sign, nothing else.
+fn parse_number(text: &str) -> Option<u32> {
+    text.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
+    text.parse().ok()
+}
+
+fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut out = [0; N];
+    let length = Base64Unpadded::decode(text, &mut out).ok()?.len();
+    (length == N).then_some(out)
+}

@@ -1,0 +1,181 @@
+//! The tickets that a server has issued.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+use xdfs_proto::fault::{Code, Fault};
+use zeroize::Zeroizing;
+
+use super::{Id, SECRET_BYTES, Secret, tag, to_text};
+use crate::{Binding, Scope};
+
+/// The most tickets that are good at the same time.
+const TICKETS_MAX: usize = 1024;
+/// The longest life of a ticket in seconds: 30 days.
+const LIFE_S_MAX: u64 = 30 * 24 * 3600;
+/// Wrong proofs after which a ticket is gone.
+const WRONG_PROOFS_MAX: u32 = 8;
+/// Bounds of what a ticket holds.
+const USER_BYTES_MAX: usize = 256;
+const SCOPES_MAX: usize = 64;
+const PATH_BYTES_MAX: usize = 4096;
+
+const ISSUE: &str = "issue a ticket";
+
+/// The tickets that were issued and not used yet, at most 1024, in memory only.
+#[derive(Default)]
+pub struct TicketBox {
+    tickets: HashMap<Id, Ticket>,
+}
+
+struct Ticket {
+    secret: Secret,
+    user: String,
+    scopes: Vec<Scope>,
+    /// The first second at which it isn't good any more, since 1970.
+    expires_unix: u64,
+    uses_left: u32,
+    wrong_proofs: u32,
+}
+
+impl TicketBox {
+    /// Without tickets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Issues a ticket that is good once, from `now_unix` (seconds since 1970) for `life_s`
+    /// seconds, at most 30 days. Who redeems it acts as `user` within `scopes`. The result is the
+    /// text that goes into the link: who has it has the ticket.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if 1024 tickets are good already; `InvalidArgument` for a life out of range,
+    /// a name of more than 256 bytes, more than 64 scopes, or a path of more than 4096 bytes;
+    /// `Internal` if the system has no randomness.
+    pub fn issue(
+        &mut self,
+        user: &str,
+        scopes: Vec<Scope>,
+        now_unix: u64,
+        life_s: u64,
+    ) -> Result<Zeroizing<String>, Fault> {
+        self.issue_for_uses(user, scopes, now_unix, life_s, 1)
+    }
+
+    /// The same for a ticket that is good `uses` times, at least once.
+    ///
+    /// # Errors
+    /// Those of [`TicketBox::issue`].
+    pub fn issue_for_uses(
+        &mut self,
+        user: &str,
+        scopes: Vec<Scope>,
+        now_unix: u64,
+        life_s: u64,
+        uses: u32,
+    ) -> Result<Zeroizing<String>, Fault> {
+        let is_sane = (1..=LIFE_S_MAX).contains(&life_s)
+            && uses > 0
+            && user.len() <= USER_BYTES_MAX
+            && scopes.len() <= SCOPES_MAX
+            && scopes.iter().all(|s| s.path.len() <= PATH_BYTES_MAX);
+        if !is_sane {
+            let cause = "its life, its uses, its user or its scopes are out of range";
+            return Err(Fault::new(Code::InvalidArgument, ISSUE, cause)
+                .hint("take a life of 1 s to 30 days, and at most 64 scopes"));
+        }
+        self.tickets.retain(|_, t| now_unix < t.expires_unix);
+        if self.tickets.len() >= TICKETS_MAX {
+            let cause = format!("there are {TICKETS_MAX} tickets that nobody has used yet");
+            return Err(Fault::new(Code::LimitExceeded, ISSUE, cause)
+                .hint("issue tickets with a shorter life"));
+        }
+        let random = |_| Fault::new(Code::Internal, ISSUE, "the system has no randomness");
+        let mut id = Id::default();
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        getrandom::fill(&mut id).map_err(random)?;
+        getrandom::fill(&mut *secret).map_err(random)?;
+        let text = to_text(&id, &secret);
+        let ticket = Ticket {
+            secret,
+            user: user.to_owned(),
+            scopes,
+            expires_unix: now_unix.saturating_add(life_s),
+            uses_left: uses,
+            wrong_proofs: 0,
+        };
+        // That 64 random bits meet is less likely than anything else that could go wrong.
+        self.tickets.insert(id, ticket);
+        Ok(text)
+    }
+
+    /// Checks the body of AUTH that came on the channel of `binding`, and gives the user and the
+    /// scopes of its ticket, which is used up by that. A wrong proof doesn't use a ticket up, but
+    /// after 8 of them it is gone.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed`, always with the same text.
+    pub fn redeem(
+        &mut self,
+        body: &[u8],
+        binding: &Binding,
+        now_unix: u64,
+    ) -> Result<(String, Vec<Scope>), Fault> {
+        let (id, proof) = body.split_first_chunk().ok_or_else(refusal)?;
+        let Some(ticket) = self.tickets.get_mut(id) else {
+            // The same work as for a ticket that exists.
+            let secret = Zeroizing::new([0; SECRET_BYTES]);
+            let _ = tag(&secret, binding, id).as_ref().ct_eq(proof);
+            return Err(refusal());
+        };
+        let is_right = bool::from(tag(&ticket.secret, binding, id).as_ref().ct_eq(proof));
+        if now_unix >= ticket.expires_unix {
+            self.tickets.remove(id);
+            return Err(refusal());
+        }
+        if !is_right {
+            ticket.wrong_proofs += 1;
+            if ticket.wrong_proofs >= WRONG_PROOFS_MAX {
+                self.tickets.remove(id);
+            }
+            return Err(refusal());
+        }
+        let granted = (ticket.user.clone(), ticket.scopes.clone());
+        ticket.uses_left -= 1;
+        if ticket.uses_left == 0 {
+            self.tickets.remove(id);
+        }
+        Ok(granted)
+    }
+
+    /// The number of tickets that aren't used up, expired ones too until the next is issued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+}
+
+impl fmt::Debug for TicketBox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketBox")
+            .field("tickets", &self.tickets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn refusal() -> Fault {
+    Fault::new(
+        Code::AuthenticationFailed,
+        "prove who the user is",
+        "the proof isn't accepted",
+    )
+    .hint("ask for a new link: a ticket is good once, and for a limited time")
+}

@@ -1,0 +1,344 @@
+//! Method 5: a bearer token, a JSON Web Token (RFC 7519) that an issuer signed.
+//!
+//! The body of AUTH is the compact form of the token. A bearer token isn't bound to a channel: who
+//! reads it can use it until it expires. It may travel only in TLS, and it is never logged.
+//!
+//! What is decided here, in this order: the size, the form, the algorithm, the issuer, the key, the
+//! signature, the time, the audience, the user, the scopes. Nothing that the token says about
+//! itself is believed before its signature is, but for the issuer and the name of the key, which
+//! only select among the keys that the settings trust.
+//!
+//! The peer learns the class of what was wrong, and nothing of the token or the settings. RFC 8725
+//! is the guide: only signatures by asymmetric keys, an algorithm that fits the key, no `crit`, no
+//! name twice in an object, every claim of the settings checked.
+
+mod compact;
+mod keys;
+mod scopes;
+#[cfg(test)]
+mod tests;
+pub(crate) mod user;
+pub(crate) mod watched;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use xdfs_proto::{Code, Fault};
+
+use crate::{Method, Principal, Scope};
+use compact::{Compact, Object};
+use keys::KeySet;
+use watched::Watched;
+
+/// The longest token that is looked at, in bytes.
+pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+/// The largest file of keys, in bytes.
+const MAX_JWKS_BYTES: u64 = 1024 * 1024;
+/// Issuers in the settings.
+const MAX_ISSUERS: usize = 256;
+/// What clocks may differ by, in seconds, if the settings don't say.
+const LEEWAY_S: u32 = 60;
+/// The most that the settings may say.
+const MAX_LEEWAY_S: u32 = 300;
+/// The longest life of a token of a profile, in seconds, if the settings don't say: a day.
+const LONGEST_S: u64 = 24 * 60 * 60;
+
+/// Whose tokens are taken.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The issuers, each at most once.
+    pub issuers: Vec<IssuerConfig>,
+}
+
+/// One issuer, and what its tokens are good for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// The claim `iss`, byte by byte.
+    pub issuer: String,
+    /// The names of this server; the claim `aud` must have one of them. A name that means every
+    /// server, such as `https://wlcg.cern.ch/jwt/v1/any`, counts only if it is listed.
+    pub audience: Vec<String>,
+    /// The file of the issuer's public keys, a JWK set (RFC 7517) of at most 1 MiB. It is read
+    /// again when it has changed; a damaged one is reported in the log, and the keys from before
+    /// it stay good. To withdraw all keys, write a set without keys.
+    #[serde(default)]
+    pub jwks_file: Option<PathBuf>,
+    /// Not supported: keys come from a file. It is here so that the refusal is clear.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// The claim that says who the user is.
+    #[serde(default = "default_user_claim")]
+    pub user_claim: String,
+    /// The local user of a value of that claim.
+    ///
+    /// Without this table and without `default_user` the value is the user's name. Two issuers
+    /// may give one name to two persons: give each of them a table then.
+    #[serde(default)]
+    pub map: Option<BTreeMap<String, String>>,
+    /// The local user of every value that `map` doesn't have.
+    #[serde(default)]
+    pub default_user: Option<String>,
+    /// The path, from the root of what is served, that paths in scopes are beneath.
+    #[serde(default = "default_base_path")]
+    pub base_path: String,
+    /// What clocks may differ by, in seconds, up to 300.
+    #[serde(default = "default_leeway_s")]
+    pub leeway_s: u32,
+    /// The longest life of a token in seconds. Without it a day, and no limit for
+    /// [`Profile::Plain`].
+    #[serde(default)]
+    pub longest_s: Option<u64>,
+    /// How scopes are read.
+    pub profile: Profile,
+}
+
+/// How the scopes of a token are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Profile {
+    /// The WLCG profile: `storage.read:/path`, `storage.create:`, `storage.modify:`,
+    /// `storage.stage:` (as reading).
+    Wlcg,
+    /// SciTokens: `read:/path` and `write:/path`.
+    SciTokens,
+    /// Scopes are ignored: the token says who, and no more.
+    Plain,
+}
+
+fn default_user_claim() -> String {
+    "sub".into()
+}
+
+fn default_base_path() -> String {
+    "/".into()
+}
+
+fn default_leeway_s() -> u32 {
+    LEEWAY_S
+}
+
+/// Decides about tokens. One for a server, shared by its threads.
+pub struct Verifier {
+    issuers: Vec<Issuer>,
+}
+
+impl Verifier {
+    /// Checks the settings and reads the keys.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] for settings that have no meaning or a damaged file of keys, and
+    /// what the system says for one that can't be read.
+    pub fn new(config: Config) -> Result<Self, Fault> {
+        if config.issuers.is_empty() || config.issuers.len() > MAX_ISSUERS {
+            return Err(setting(format!(
+                "tokens need between 1 and {MAX_ISSUERS} issuers"
+            )));
+        }
+        let mut issuers: Vec<Issuer> = Vec::with_capacity(config.issuers.len());
+        for config in config.issuers {
+            if issuers.iter().any(|i| i.name == config.issuer) {
+                return Err(setting(format!("issuer '{}' stands twice", config.issuer)));
+            }
+            issuers.push(Issuer::new(config)?);
+        }
+        Ok(Self { issuers })
+    }
+
+    /// Who sent `token`, and what the token is limited to. `now_unix` is the time in seconds since
+    /// 1970; files of keys are looked at again when it has changed.
+    ///
+    /// # Errors
+    /// [`Code::AuthenticationFailed`], with the class of what was wrong.
+    pub fn verify(&self, token: &[u8], now_unix: i64) -> Result<Principal, Fault> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(refused("the token is longer than 16 KiB"));
+        }
+        let token = Compact::parse(token)?;
+        let issuer = token
+            .claims
+            .text("iss")
+            .and_then(|name| self.issuers.iter().find(|i| i.name == name))
+            .ok_or_else(|| refused("the issuer of the token isn't trusted here"))?;
+        issuer.check_signature(&token, now_unix)?;
+        issuer.check_time(&token.claims, now_unix)?;
+        issuer.check_audience(&token.claims)?;
+        Ok(Principal {
+            user: issuer.user(&token.claims)?,
+            method: Method::Token,
+            scopes: issuer.scopes(&token.claims)?,
+        })
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.issuers.iter().map(|i| i.name.as_str());
+        f.debug_list().entries(names).finish()
+    }
+}
+
+/// An issuer whose settings were checked.
+struct Issuer {
+    name: String,
+    audience: Vec<String>,
+    keys: Watched<KeySet>,
+    user_claim: String,
+    map: Option<BTreeMap<String, String>>,
+    default_user: Option<String>,
+    /// Normalised: without slashes at its ends, empty for the root.
+    base_path: String,
+    leeway_s: i64,
+    longest_s: Option<i64>,
+    profile: Profile,
+}
+
+impl Issuer {
+    fn new(config: IssuerConfig) -> Result<Self, Fault> {
+        let name = config.issuer;
+        let wrong = |what: &str| setting(format!("issuer '{name}': {what}"));
+        if name.is_empty() {
+            return Err(setting("the name of an issuer is empty"));
+        }
+        if config.audience.is_empty() || config.audience.iter().any(String::is_empty) {
+            return Err(wrong(
+                "audience needs at least one name, and none may be empty",
+            ));
+        }
+        if config.jwks_url.is_some() {
+            return Err(wrong("jwks_url isn't supported")
+                .hint("download the keys to a file and set jwks_file"));
+        }
+        let Some(jwks_file) = config.jwks_file else {
+            return Err(wrong("jwks_file is missing"));
+        };
+        if config.user_claim.is_empty() {
+            return Err(wrong("user_claim is empty"));
+        }
+        let mapped = config.map.iter().flat_map(BTreeMap::values);
+        if let Some(user) = mapped
+            .chain(&config.default_user)
+            .find(|user| !user::is_name(user))
+        {
+            return Err(wrong(&format!("'{user}' can't be the name of a user")));
+        }
+        let Some(base_path) = scopes::normalised(&config.base_path) else {
+            return Err(wrong(
+                "base_path must be absolute, without '.', '..' or '//'",
+            ));
+        };
+        if config.leeway_s > MAX_LEEWAY_S {
+            return Err(wrong("leeway_s is more than 300"));
+        }
+        let longest_s = config.longest_s.or(match config.profile {
+            Profile::Wlcg | Profile::SciTokens => Some(LONGEST_S),
+            Profile::Plain => None,
+        });
+        if longest_s == Some(0) {
+            return Err(wrong("longest_s is 0"));
+        }
+        Ok(Self {
+            audience: config.audience,
+            keys: Watched::open(jwks_file, MAX_JWKS_BYTES, "read the keys", KeySet::parse)?,
+            user_claim: config.user_claim,
+            map: config.map,
+            default_user: config.default_user,
+            base_path: base_path.to_owned(),
+            leeway_s: i64::from(config.leeway_s),
+            longest_s: longest_s.map(|s| i64::try_from(s).unwrap_or(i64::MAX)),
+            profile: config.profile,
+            name,
+        })
+    }
+
+    fn check_signature(&self, token: &Compact<'_>, now_unix: i64) -> Result<(), Fault> {
+        let keys = self.keys.current(now_unix);
+        let key = keys
+            .select(token.key_id.as_deref(), token.algorithm)
+            .ok_or_else(|| refused("the issuer has no such key for the token"))?;
+        if !key.verifies(token.algorithm, token.signed, &token.signature) {
+            return Err(refused("the signature of the token is wrong"));
+        }
+        Ok(())
+    }
+
+    /// RFC 7519, sections 4.1.4 to 4.1.6.
+    fn check_time(&self, claims: &Object, now_unix: i64) -> Result<(), Fault> {
+        let malformed = || refused("a time in the token is malformed");
+        let time = |name| claims.time(name).map_err(|()| malformed());
+        let expires = time("exp")?.ok_or_else(|| refused("the token never expires"))?;
+        let not_before = time("nbf")?;
+        let issued = time("iat")?;
+        if now_unix >= expires.saturating_add(self.leeway_s) {
+            return Err(refused("the token has expired").hint("get a new token"));
+        }
+        let soon = now_unix.saturating_add(self.leeway_s);
+        if not_before.is_some_and(|t| t > soon) {
+            return Err(refused("the token isn't valid yet").hint("check the clocks"));
+        }
+        if issued.is_some_and(|t| t > soon) {
+            return Err(refused("the token was issued in the future").hint("check the clocks"));
+        }
+        // A token that doesn't say when its life began is as if it began now.
+        let began = issued.or(not_before).unwrap_or(now_unix);
+        if self
+            .longest_s
+            .is_some_and(|longest| expires.saturating_sub(began) > longest)
+        {
+            return Err(refused("the token lives longer than is allowed here"));
+        }
+        Ok(())
+    }
+
+    fn check_audience(&self, claims: &Object) -> Result<(), Fault> {
+        let named = claims.texts("aud").unwrap_or_default();
+        if named.iter().any(|n| self.audience.iter().any(|a| a == n)) {
+            Ok(())
+        } else {
+            Err(refused("the audience of the token isn't this server")
+                .hint("ask the issuer for a token for this server"))
+        }
+    }
+
+    fn user(&self, claims: &Object) -> Result<String, Fault> {
+        let value = claims
+            .text(&self.user_claim)
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| refused("the token doesn't say who the user is"))?;
+        let mapped = self.map.as_ref().and_then(|map| map.get(value));
+        match (mapped.or(self.default_user.as_ref()), &self.map) {
+            (Some(user), _) => Ok(user.clone()),
+            (None, None) if user::is_name(value) => Ok(value.to_owned()),
+            (None, None) => Err(refused(
+                "what the token calls the user can't be a name here",
+            )),
+            (None, Some(_)) => Err(refused("the user of the token isn't known here")),
+        }
+    }
+
+    fn scopes(&self, claims: &Object) -> Result<Vec<Scope>, Fault> {
+        if self.profile == Profile::Plain {
+            return Ok(Vec::new());
+        }
+        let text = claims.text("scope").unwrap_or_default();
+        let scopes = scopes::read(self.profile, text, &self.base_path).map_err(refused)?;
+        // No scopes at all would mean no limit.
+        if scopes.is_empty() {
+            return Err(refused("the token has no scope for storage"));
+        }
+        Ok(scopes)
+    }
+}
+
+/// A refusal in words that may go to the peer.
+fn refused(cause: &str) -> Fault {
+    Fault::new(Code::AuthenticationFailed, "verify the token", cause)
+}
+
+fn setting(cause: impl Into<String>) -> Fault {
+    Fault::new(Code::InvalidArgument, "read the settings of tokens", cause)
+}

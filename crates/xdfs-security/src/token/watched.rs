@@ -1,0 +1,209 @@
+//! A file that is read again when it has changed.
+
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use xdfs_proto::{Code, Fault};
+
+/// What a file holds, as of its last version that could be read.
+///
+/// A version that can't be read or is damaged is reported in the log, and the one before it stays:
+/// a file that is just being written must not lock everybody out.
+pub(crate) struct Watched<T> {
+    path: PathBuf,
+    max_bytes: u64,
+    operation: &'static str,
+    parse: fn(&[u8]) -> Result<T, Fault>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// The second of the last look at the file; none before the first.
+    looked_unix: Option<i64>,
+    /// The version of the last attempt to read; none if there was no file.
+    stamp: Option<Stamp>,
+    value: Arc<T>,
+}
+
+impl<T> Watched<T> {
+    /// Reads the file at `path`, of at most `max_bytes`. `operation` is for faults.
+    pub(crate) fn open(
+        path: PathBuf,
+        max_bytes: u64,
+        operation: &'static str,
+        parse: fn(&[u8]) -> Result<T, Fault>,
+    ) -> Result<Self, Fault> {
+        // Before the content: what is written in between is then seen as a change.
+        let stamp = Stamp::of(&path, operation)?;
+        let value = parse(&read(&path, max_bytes, operation)?).map_err(|f| f.path(name(&path)))?;
+        let state = State {
+            looked_unix: None,
+            stamp: Some(stamp),
+            value: Arc::new(value),
+        };
+        Ok(Self {
+            path,
+            max_bytes,
+            operation,
+            parse,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// What the file holds. Looks at the file when `now_unix`, in seconds, isn't that of the last
+    /// look.
+    pub(crate) fn current(&self, now_unix: i64) -> Arc<T> {
+        // The state is whole at every point where a panic could come.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.looked_unix == Some(now_unix) {
+            return Arc::clone(&state.value);
+        }
+        state.looked_unix = Some(now_unix);
+        let (stamp, missing) = match Stamp::of(&self.path, self.operation) {
+            Ok(stamp) => (Some(stamp), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        if stamp == state.stamp {
+            return Arc::clone(&state.value);
+        }
+        state.stamp = stamp;
+        let loaded = match missing {
+            Some(fault) => Err(fault),
+            None => read(&self.path, self.max_bytes, self.operation)
+                .and_then(|bytes| (self.parse)(&bytes).map_err(|f| f.path(name(&self.path)))),
+        };
+        match loaded {
+            Ok(value) => state.value = Arc::new(value),
+            Err(fault) => tracing::warn!(%fault, "keeping the version of before"),
+        }
+        Arc::clone(&state.value)
+    }
+}
+
+/// What differs between two versions of a file.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    /// Another file that was renamed to the name, or a time of modification that was set back.
+    #[cfg(unix)]
+    inode: (u64, i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path, operation: &'static str) -> Result<Self, Fault> {
+        let meta = regular(path, operation)?;
+        Ok(Self {
+            bytes: meta.len(),
+            modified: meta.modified().ok(),
+            #[cfg(unix)]
+            inode: {
+                use std::os::unix::fs::MetadataExt;
+                (meta.ino(), meta.ctime(), meta.ctime_nsec())
+            },
+        })
+    }
+}
+
+/// Opening a pipe would wait for its other end.
+fn regular(path: &Path, operation: &'static str) -> Result<Metadata, Fault> {
+    let meta = fs::metadata(path).map_err(|e| Fault::from_io(operation, name(path), &e))?;
+    if meta.is_file() {
+        Ok(meta)
+    } else {
+        let cause = "it isn't a regular file";
+        Err(Fault::new(Code::NotRegularFile, operation, cause).path(name(path)))
+    }
+}
+
+fn read(path: &Path, max_bytes: u64, operation: &'static str) -> Result<Vec<u8>, Fault> {
+    let io = |e: std::io::Error| Fault::from_io(operation, name(path), &e);
+    let mut bytes = Vec::new();
+    File::open(path)
+        .map_err(io)?
+        .take(max_bytes.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(io)?;
+    if bytes.len() as u64 > max_bytes {
+        let cause = format!("it is longer than {max_bytes} bytes");
+        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name(path)));
+    }
+    Ok(bytes)
+}
+
+fn name(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8]) -> Result<u32, Fault> {
+        std::str::from_utf8(bytes)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .ok_or_else(|| Fault::new(Code::InvalidArgument, "read the number", "it is none"))
+    }
+
+    #[test]
+    fn follows_the_file_and_survives_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("number");
+        fs::write(&path, "7").unwrap();
+        let file = Watched::open(path.clone(), 4, "read", number).unwrap();
+        assert_eq!(*file.current(100), 7);
+
+        fs::write(&path, "42").unwrap();
+        assert_eq!(*file.current(100), 7, "not twice a second");
+        assert_eq!(*file.current(101), 42);
+        // A clock that was set back is a change too.
+        fs::write(&path, "555").unwrap();
+        assert_eq!(*file.current(99), 555);
+
+        fs::write(&path, "x").unwrap();
+        assert_eq!(*file.current(102), 555, "damaged");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(*file.current(103), 555, "too long");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(*file.current(104), 555);
+        fs::write(&path, "8").unwrap();
+        assert_eq!(*file.current(105), 8);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn sees_a_file_that_was_renamed_to_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("number");
+        let other = folder.path().join("other");
+        fs::write(&path, "1").unwrap();
+        fs::write(&other, "2").unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let handle = File::options().write(true).open(&other).unwrap();
+        handle.set_modified(modified).unwrap();
+        let file = Watched::open(path.clone(), 4, "read", number).unwrap();
+        assert_eq!(*file.current(1), 1);
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(*file.current(2), 2);
+    }
+
+    #[test]
+    fn refuses_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("number");
+        let code = |path: &Path| {
+            let opened = Watched::open(path.to_owned(), 4, "read", number);
+            opened.err().map(|f| (f.code, f.path == name(path)))
+        };
+        assert_eq!(code(&path), Some((Code::NotFound, true)));
+        assert_eq!(code(folder.path()), Some((Code::NotRegularFile, true)));
+        fs::write(&path, "x").unwrap();
+        assert_eq!(code(&path), Some((Code::InvalidArgument, true)));
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(code(&path), Some((Code::InvalidArgument, true)));
+    }
+}

@@ -1,0 +1,259 @@
+//! The file of known hosts.
+//!
+//! ```text
+//! # a comment
+//! host:port SHA256:base64 a comment
+//! [2001:db8::1]:port SHA256:base64
+//! ```
+//!
+//! A host may have several lines, one for each of its keys. Lines that people wrote stay as they
+//! are when the program adds or removes others.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use xdfs_proto::fault::{Code, Fault};
+
+use super::host::is_host_port;
+use crate::identity::Fingerprint;
+use crate::identity::file::{self, Lock, Staged};
+
+/// Most bytes of the file: some ten thousand hosts.
+const BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of a comment that the program writes.
+const COMMENT_BYTES_MAX: usize = 256;
+
+const READ: &str = "read the known hosts";
+const WRITE: &str = "write the known hosts";
+
+/// A line of the file: a host and one of its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownHost {
+    /// The host, as [`host_port`](super::host_port) writes it.
+    pub host: String,
+    /// The key.
+    pub fingerprint: Fingerprint,
+    /// What the line says behind it.
+    pub comment: String,
+}
+
+/// The file of known hosts, as it was when it was last read.
+#[derive(Clone, Debug)]
+pub struct KnownHosts {
+    path: PathBuf,
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    text: String,
+    entry: Option<KnownHost>,
+}
+
+impl KnownHosts {
+    /// Reads the file. One that isn't there has no hosts.
+    ///
+    /// # Errors
+    /// Those of reading; `LimitExceeded` over 1 MiB; `InvalidArgument`, with the number of the
+    /// line, if a line can't be understood. No line is skipped: it may be the one that protects.
+    pub fn load(path: &Path) -> Result<Self, Fault> {
+        let lines = if file::is_there(READ, path)? {
+            parse(path, &file::read(READ, path, BYTES_MAX)?)?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            lines,
+        })
+    }
+
+    /// The keys of a host, named as [`host_port`](super::host_port) does.
+    #[must_use]
+    pub fn lookup(&self, host_port: &str) -> Vec<Fingerprint> {
+        self.list()
+            .filter(|known| known.host.eq_ignore_ascii_case(host_port))
+            .map(|known| known.fingerprint)
+            .collect()
+    }
+
+    /// All hosts, in the order of the file.
+    pub fn list(&self) -> impl Iterator<Item = &KnownHost> {
+        self.lines.iter().filter_map(|line| line.entry.as_ref())
+    }
+
+    /// Adds a key of a host to the file, beside those that it has, and says whether it is new. The
+    /// file is read again first, under a lock, so that nothing that others added is lost.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the host isn't written as [`host_port`](super::host_port) does or the
+    /// comment has control characters or over 256 bytes; those of [`load`](Self::load); those of
+    /// writing; `LimitExceeded` if the file gets too long; `Busy` if another process holds the lock
+    /// for 10 s.
+    pub fn add(
+        &mut self,
+        host_port: &str,
+        fingerprint: Fingerprint,
+        comment: &str,
+    ) -> Result<bool, Fault> {
+        self.insert(host_port, fingerprint, comment, |_| Ok(()))
+    }
+
+    /// The same for a host that nobody knew: it is refused if the host got other keys since.
+    pub(super) fn add_first(
+        &mut self,
+        host_port: &str,
+        fingerprint: Fingerprint,
+    ) -> Result<bool, Fault> {
+        self.insert(host_port, fingerprint, "", |known| {
+            if known.is_empty() {
+                Ok(())
+            } else {
+                Err(super::fault::changed(host_port, fingerprint, known))
+            }
+        })
+    }
+
+    /// Removes all keys of a host from the file, and says how many they were.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load), of writing, and `Busy` if another process holds the lock for
+    /// 10 s.
+    pub fn remove(&mut self, host_port: &str) -> Result<usize, Fault> {
+        if !file::is_there(READ, &self.path)? {
+            self.lines.clear();
+            return Ok(0);
+        }
+        let (target, _lock) = self.lock()?;
+        let mut fresh = Self::load(&self.path)?;
+        let before = fresh.lines.len();
+        fresh.lines.retain(|line| {
+            line.entry
+                .as_ref()
+                .is_none_or(|known| !known.host.eq_ignore_ascii_case(host_port))
+        });
+        let removed = before - fresh.lines.len();
+        if removed > 0 {
+            fresh.write(&target)?;
+        }
+        self.lines = fresh.lines;
+        Ok(removed)
+    }
+
+    fn insert(
+        &mut self,
+        host_port: &str,
+        fingerprint: Fingerprint,
+        comment: &str,
+        check: impl Fn(&[Fingerprint]) -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
+        let invalid = |cause: &str| Fault::new(Code::InvalidArgument, WRITE, cause).path(host_port);
+        if !is_host_port(host_port) {
+            return Err(invalid("it isn't a host and a port"));
+        }
+        if comment.len() > COMMENT_BYTES_MAX || comment.contains(char::is_control) {
+            return Err(invalid("the comment is too long or has control characters"));
+        }
+        if let Some(folder) = self.path.parent() {
+            file::make_folder(WRITE, folder)?;
+        }
+        let (target, _lock) = self.lock()?;
+        let mut fresh = Self::load(&self.path)?;
+        let known = fresh.lookup(host_port);
+        let is_new = !known.contains(&fingerprint);
+        if is_new {
+            check(&known)?;
+            let host = host_port.to_ascii_lowercase();
+            let comment = comment.trim();
+            fresh.lines.push(Line {
+                text: format!("{host} {fingerprint} {comment}")
+                    .trim_end()
+                    .to_owned(),
+                entry: Some(KnownHost {
+                    host,
+                    fingerprint,
+                    comment: comment.to_owned(),
+                }),
+            });
+            fresh.write(&target)?;
+        }
+        self.lines = fresh.lines;
+        Ok(is_new)
+    }
+
+    /// The file behind links, which is what is replaced, and its lock.
+    fn lock(&self) -> Result<(PathBuf, Lock), Fault> {
+        let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let lock = Lock::take(WRITE, &target)?;
+        Ok((target, lock))
+    }
+
+    /// Under the lock.
+    fn write(&self, target: &Path) -> Result<(), Fault> {
+        let mut out = String::new();
+        for line in &self.lines {
+            out.push_str(&line.text);
+            out.push('\n');
+        }
+        if out.len() as u64 > BYTES_MAX {
+            return Err(Fault::new(
+                Code::LimitExceeded,
+                WRITE,
+                format!("the file would be longer than {BYTES_MAX} bytes"),
+            )
+            .path(file::bytes(target))
+            .hint("remove hosts that aren't used any more"));
+        }
+        Staged::write(WRITE, target, out.as_bytes())?.publish(WRITE)
+    }
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Line>, Fault> {
+    let fault = |number: usize, cause: &str| {
+        Fault::new(
+            Code::InvalidArgument,
+            READ,
+            format!("line {number}: {cause}"),
+        )
+        .path(file::bytes(path))
+        .hint("a line is `host:port SHA256:...` and a comment; correct it or remove it")
+    };
+    // Not `lines` of text: a damaged file need not be text.
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    if body.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut out = Vec::new();
+    for (number, line) in (1..).zip(body.split(|&b| b == b'\n')) {
+        let text = str::from_utf8(line).map_err(|_| fault(number, "it isn't text"))?;
+        let text = text.strip_suffix('\r').unwrap_or(text);
+        let entry = parse_line(text.trim()).map_err(|cause| fault(number, cause))?;
+        out.push(Line {
+            text: text.to_owned(),
+            entry,
+        });
+    }
+    Ok(out)
+}
+
+fn parse_line(line: &str) -> Result<Option<KnownHost>, &'static str> {
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let (host, rest) = line
+        .split_once([' ', '\t'])
+        .ok_or("it has no fingerprint")?;
+    let rest = rest.trim_start();
+    let (fingerprint, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    if !is_host_port(host) {
+        return Err("it doesn't begin with a host and a port");
+    }
+    Ok(Some(KnownHost {
+        host: host.to_ascii_lowercase(),
+        fingerprint: fingerprint
+            .parse()
+            .map_err(|_| "its fingerprint isn't a SHA-256 in base64")?,
+        comment: comment.trim_start().to_owned(),
+    }))
+}

@@ -1,0 +1,134 @@
+//! What a user says about servers, and the TLS configuration of a client that follows it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::{Resumption, TicketRequest, WebPkiServerVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore};
+use xdfs_proto::fault::{Code, Fault};
+
+use super::verdict::Verdict;
+use super::verifier::Verifier;
+use super::{KnownHosts, host_port, server_name};
+use crate::identity::{ALPN, Fingerprint, TICKETS, certified, provider};
+
+const CONFIGURE: &str = "configure TLS";
+
+/// The certificate of a client, with those of the authorities in between, and its key: what
+/// [`read_certificates`](crate::identity::read_certificates) and
+/// [`read_key`](crate::identity::read_key) give.
+pub type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// What to do with a server that nobody vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewHosts {
+    /// Accept it and remember its key.
+    Accept,
+    /// Refuse it.
+    Refuse,
+}
+
+/// Which servers a client believes.
+#[derive(Clone, Debug)]
+pub struct TrustPolicy {
+    /// The file of known hosts. It need not exist.
+    pub known_hosts: PathBuf,
+    /// If there are any, the server has to have one of these keys, and nothing else counts.
+    pub pins: Vec<Fingerprint>,
+    /// Authorities that vouch for servers. If there are any, a server that isn't known and has no
+    /// valid certificate of one of them (or of the system's, if those count) is refused.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// Whether the authorities that the system trusts vouch for servers, too.
+    pub system_roots: bool,
+    /// What to do with other servers.
+    pub new_hosts: NewHosts,
+}
+
+impl TrustPolicy {
+    /// The TLS configuration for the channels of a session with one server, and the place where the
+    /// outcome of the check is found: TLS 1.3, [`ALPN`], resumption.
+    ///
+    /// Connections are opened with the name that [`server_name`] gives. When the handshake of the
+    /// first one is complete, [`Verdict::commit`] remembers a new host.
+    ///
+    /// All channels of the session share the configuration, so that the later ones resume the TLS
+    /// session of the first (up to eight at a time). A resumed handshake shows no certificate and
+    /// so isn't checked again. That takes nothing away: tickets are kept in this configuration
+    /// alone, which is for one server and one policy; only a connection whose full handshake passed
+    /// the check gets any; and nobody can resume without the secret of that connection. What
+    /// changes in the file of known hosts takes effect with the next configuration.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if `host` is neither a name nor an address, if a given authority or the
+    /// client's certificate is damaged or isn't that of the key; those of [`KnownHosts::load`].
+    pub fn client_config(
+        &self,
+        host: &str,
+        port: u16,
+        client_certificate: Option<ClientCertificate>,
+    ) -> Result<(Arc<ClientConfig>, Arc<Verdict>), Fault> {
+        let name = server_name(host)?;
+        let host = host_port(host, port)?;
+        let known = if self.pins.is_empty() {
+            KnownHosts::load(&self.known_hosts)?.lookup(&host)
+        } else {
+            // A pin works with a damaged file, too.
+            Vec::new()
+        };
+        let verdict = Arc::new(Verdict::new(host.clone(), self.known_hosts.clone()));
+        let verifier = Verifier {
+            host,
+            name,
+            pins: self.pins.clone(),
+            known,
+            roots: self.authorities()?,
+            system: self.system_roots.then(OnceLock::new),
+            new_hosts: self.new_hosts,
+            verdict: Arc::clone(&verdict),
+        };
+        // The verifier always checks the signature of the handshake.
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| Fault::new(Code::Internal, CONFIGURE, error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match client_certificate {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let key = SingleCertAndKey::from(certified(chain, key)?);
+                builder.with_client_cert_resolver(Arc::new(key))
+            }
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::in_memory_sessions(usize::from(TICKETS));
+        config.send_ticket_request = Some(TicketRequest {
+            new_session_count: TICKETS,
+            // The one that was used, and one more for a channel that fails.
+            resumption_count: 2,
+        });
+        // Early data can be replayed.
+        config.enable_early_data = false;
+        Ok((Arc::new(config), verdict))
+    }
+
+    fn authorities(&self) -> Result<Option<Arc<WebPkiServerVerifier>>, Fault> {
+        if self.roots.is_empty() {
+            return Ok(None);
+        }
+        let fault =
+            |cause: String| Fault::new(Code::InvalidArgument, "read the authorities", cause);
+        let mut store = RootCertStore::empty();
+        for root in &self.roots {
+            store
+                .add(root.clone())
+                .map_err(|error| fault(error.to_string()))?;
+        }
+        WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
+            .build()
+            .map(Some)
+            .map_err(|error| fault(error.to_string()))
+    }
+}

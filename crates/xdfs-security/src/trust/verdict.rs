@@ -1,0 +1,139 @@
+//! What the check of a server came to.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::fault::Fault;
+
+use super::{KnownHosts, fault};
+use crate::identity::Fingerprint;
+
+/// Keys of handshakes that are under way at the same time. More aren't remembered, and the
+/// handshake of the oldest fails.
+const CANDIDATES_MAX: usize = 64;
+
+/// Why a server is believed, or isn't.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum How {
+    /// An authority vouches for its name.
+    Authority,
+    /// Nobody knew it, and new hosts are accepted. [`Verdict::commit`] remembers the key.
+    FirstUse(Fingerprint),
+    /// Its key is in the file of known hosts.
+    Known,
+    /// Its key is one that the user pinned.
+    Pinned,
+    /// It isn't believed.
+    Refused(Fault),
+}
+
+/// What the checks of all channels with one configuration came to.
+#[derive(Debug)]
+pub struct Verdict {
+    host: String,
+    known_hosts: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Certificates that were accepted; whether the server has their keys isn't proved yet.
+    candidates: Vec<(Fingerprint, How)>,
+    /// The key that a server proved to have.
+    proved: Option<(Fingerprint, How)>,
+    /// The outcome of the last check.
+    last: Option<How>,
+}
+
+impl Verdict {
+    pub(super) fn new(host: String, known_hosts: PathBuf) -> Self {
+        Self {
+            host,
+            known_hosts,
+            state: Mutex::default(),
+        }
+    }
+
+    /// What the last full handshake came to; nothing before the first. A resumed session leaves it
+    /// as it is. When several channels are being opened, a failed one finds its own reason in
+    /// [`client_fault`](super::client_fault).
+    #[must_use]
+    pub fn how(&self) -> Option<How> {
+        self.state().last.clone()
+    }
+
+    /// The key that the server proved to have.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.state().proved.as_ref().map(|(shown, _)| *shown)
+    }
+
+    /// Writes the key of a first use to the file of known hosts, and says whether it was new there.
+    /// To be called when a handshake is complete; without a proven first use it does nothing, and
+    /// a second call neither.
+    ///
+    /// # Errors
+    /// Those of [`KnownHosts::add`]; `ServerUntrusted` if another process has meanwhile recorded
+    /// another key for the host.
+    pub fn commit(&self) -> Result<bool, Fault> {
+        let first = match &self.state().proved {
+            Some((_, How::FirstUse(shown))) => *shown,
+            _ => return Ok(false),
+        };
+        KnownHosts::load(&self.known_hosts)?.add_first(&self.host, first)
+    }
+
+    /// A certificate is accepted, if the key is proved.
+    pub(super) fn consider(&self, shown: Fingerprint, how: How) {
+        let mut state = self.state();
+        state.candidates.retain(|(other, _)| *other != shown);
+        if state.candidates.len() >= CANDIDATES_MAX {
+            state.candidates.remove(0);
+        }
+        state.candidates.push((shown, how));
+    }
+
+    /// The key of a certificate is proved. With a first use, all channels have to show one key:
+    /// otherwise a machine in between could take some of them over.
+    pub(super) fn prove(&self, shown: Fingerprint) -> Result<(), Fault> {
+        let mut state = self.state();
+        let how = state
+            .candidates
+            .iter()
+            .find(|(other, _)| *other == shown)
+            .map(|(_, how)| how.clone());
+        let result = match (how, &state.proved) {
+            (None, _) => Err(fault::unknown(&self.host, shown)),
+            (Some(how), Some((before, how_before)))
+                if *before != shown && (is_first(&how) || is_first(how_before)) =>
+            {
+                Err(fault::inconsistent(&self.host, shown, *before))
+            }
+            (Some(how), _) => Ok(how),
+        };
+        match result {
+            Ok(how) => {
+                state.last = Some(how.clone());
+                state.proved = Some((shown, how));
+                Ok(())
+            }
+            Err(fault) => {
+                state.last = Some(How::Refused(fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    pub(super) fn refuse(&self, fault: Fault) {
+        self.state().last = Some(How::Refused(fault));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_first(how: &How) -> bool {
+    matches!(how, How::FirstUse(_))
+}

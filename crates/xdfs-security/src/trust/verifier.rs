@@ -1,0 +1,147 @@
+//! The check of a server's certificate, as TLS calls it.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::verify_tls13_signature;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls_platform_verifier::Verifier as SystemVerifier;
+use xdfs_proto::fault::Fault;
+
+use super::fault;
+use super::policy::NewHosts;
+use super::verdict::{How, Verdict};
+use crate::identity::{Fingerprint, provider};
+
+/// The check for one server.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    /// As in the file of known hosts.
+    pub(super) host: String,
+    /// As in certificates. The name that a connection was opened with isn't asked for.
+    pub(super) name: ServerName<'static>,
+    pub(super) pins: Vec<Fingerprint>,
+    pub(super) known: Vec<Fingerprint>,
+    /// The given authorities.
+    pub(super) roots: Option<Arc<WebPkiServerVerifier>>,
+    /// Those of the system, if they may be asked: read when they are needed, as that takes a while.
+    pub(super) system: Option<OnceLock<Option<SystemVerifier>>>,
+    pub(super) new_hosts: NewHosts,
+    pub(super) verdict: Arc<Verdict>,
+}
+
+impl Verifier {
+    fn decide(
+        &self,
+        shown: Fingerprint,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<How, Fault> {
+        if !self.pins.is_empty() {
+            return if self.pins.contains(&shown) {
+                Ok(How::Pinned)
+            } else {
+                Err(fault::unpinned(&self.host, shown))
+            };
+        }
+        if !self.known.is_empty() {
+            return if self.known.contains(&shown) {
+                Ok(How::Known)
+            } else {
+                Err(fault::changed(&self.host, shown, &self.known))
+            };
+        }
+        let check = |verifier: &dyn ServerCertVerifier| {
+            // Stapled OCSP answers aren't asked for, so there is none.
+            verifier.verify_server_cert(certificate, intermediates, &self.name, &[], now)
+        };
+        let given = self.roots.as_deref().map(|roots| check(roots));
+        if matches!(given, Some(Ok(_))) {
+            return Ok(How::Authority);
+        }
+        if self.system().is_some_and(|system| check(system).is_ok()) {
+            return Ok(How::Authority);
+        }
+        if let Some(Err(error)) = given {
+            // The user said who vouches for servers, so that a stranger isn't let in by first use.
+            return Err(fault::unsigned(&self.host, &error));
+        }
+        match self.new_hosts {
+            NewHosts::Accept => Ok(How::FirstUse(shown)),
+            NewHosts::Refuse => Err(fault::unknown(&self.host, shown)),
+        }
+    }
+
+    fn system(&self) -> Option<&SystemVerifier> {
+        self.system
+            .as_ref()?
+            .get_or_init(|| {
+                SystemVerifier::new(provider())
+                    .inspect_err(|error| {
+                        tracing::warn!(%error, "the system's authorities can't be read");
+                    })
+                    .ok()
+            })
+            .as_ref()
+    }
+
+    fn refuse(&self, fault: Fault) -> Error {
+        self.verdict.refuse(fault.clone());
+        fault::carry(fault)
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    /// For keys that are pinned, known or new neither the name nor the dates of the certificate
+    /// count: it is the key that is trusted.
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let shown = Fingerprint::of_certificate(end_entity)
+            .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
+        let how = self
+            .decide(shown, end_entity, intermediates, now)
+            .map_err(|fault| self.refuse(fault))?;
+        self.verdict.consider(shown, how);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        // Never offered, so never reached.
+        Err(Error::General("TLS 1.2 isn't spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        let valid = verify_tls13_signature(message, cert, dss, &algorithms)
+            .map_err(|_| self.refuse(fault::unproved(&self.host)))?;
+        let shown = Fingerprint::of_certificate(cert)
+            .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
+        self.verdict.prove(shown).map_err(fault::carry)?;
+        Ok(valid)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

@@ -1,0 +1,213 @@
+//! A store whose transfers are written to the audit log.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xdfs_proto::digest::Fragment;
+use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_security::Method;
+use xdfs_security::audit::{Audit, Event, Kind};
+use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store};
+
+/// Who does what is done with a store.
+#[derive(Clone, Debug)]
+pub(super) struct Actor {
+    pub(super) audit: Arc<Audit>,
+    pub(super) user: String,
+    pub(super) method: Method,
+    pub(super) from: String,
+}
+
+impl Actor {
+    pub(super) fn record(&self, kind: Kind, path: &[u8], bytes: Option<u64>, result: Option<Code>) {
+        self.audit.record(&Event {
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            path,
+            bytes,
+            result,
+            ..Event::new(SystemTime::now(), kind)
+        });
+    }
+
+    fn refused(&self, path: &[u8], fault: Fault) -> Fault {
+        self.record(Kind::Refuse, path, None, Some(fault.code));
+        fault
+    }
+}
+
+/// Passes everything on to another store.
+#[derive(Debug)]
+pub(super) struct AuditedStore {
+    pub(super) inner: Arc<dyn Store>,
+    pub(super) actor: Actor,
+}
+
+impl Store for AuditedStore {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        let inner = self
+            .inner
+            .open_source(path)
+            .map_err(|fault| self.actor.refused(path, fault))?;
+        Ok(Box::new(AuditedSource {
+            inner,
+            actor: self.actor.clone(),
+            path: path.to_vec(),
+            bytes: 0,
+            result: Some(Code::Cancelled),
+        }))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        let opened = self
+            .inner
+            .open_sink(request)
+            .map_err(|fault| self.actor.refused(&request.path, fault))?;
+        let sink = AuditedSink {
+            inner: opened.sink,
+            actor: self.actor.clone(),
+            path: opened.path.clone(),
+            bytes: 0,
+            ended: false,
+        };
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            ..opened
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.inner.check_sink(request)
+    }
+}
+
+struct AuditedSource {
+    inner: Box<dyn Source>,
+    actor: Actor,
+    path: Vec<u8>,
+    bytes: u64,
+    result: Option<Code>,
+}
+
+impl Source for AuditedSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let read = self.inner.read_at(offset, buf);
+        match &read {
+            Ok(read) => self.bytes += *read as u64,
+            Err(fault) => self.result = Some(fault.code),
+        }
+        read
+    }
+
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        self.inner.next_data(offset, end)
+    }
+
+    fn will_read(&mut self, range: ByteRange) {
+        self.inner.will_read(range);
+    }
+
+    fn is_uniform(&self) -> bool {
+        self.inner.is_uniform()
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        let unchanged = self.inner.verify_unchanged();
+        // Asked when all was read, and not before.
+        self.result = unchanged.as_ref().err().map(|fault| fault.code);
+        unchanged
+    }
+}
+
+impl Drop for AuditedSource {
+    fn drop(&mut self) {
+        // A uniform source is read without being asked.
+        let bytes = (!self.inner.is_uniform()).then_some(self.bytes);
+        self.actor
+            .record(Kind::Download, &self.path, bytes, self.result);
+    }
+}
+
+impl fmt::Debug for AuditedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedSource").field(&self.inner).finish()
+    }
+}
+
+struct AuditedSink {
+    inner: Box<dyn Sink>,
+    actor: Actor,
+    path: Vec<u8>,
+    bytes: u64,
+    ended: bool,
+}
+
+impl AuditedSink {
+    fn end(&mut self, result: Option<Code>) {
+        if !self.ended {
+            self.ended = true;
+            self.actor
+                .record(Kind::Upload, &self.path, Some(self.bytes), result);
+        }
+    }
+}
+
+impl Sink for AuditedSink {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let written = self.inner.write_at(offset, bufs);
+        match &written {
+            Ok(()) => self.bytes += bufs.iter().map(|b| b.len() as u64).sum::<u64>(),
+            Err(fault) => self.end(Some(fault.code)),
+        }
+        written
+    }
+
+    fn hole(&mut self, range: ByteRange) {
+        self.inner.hole(range);
+    }
+
+    fn begin_write_back(&mut self, range: ByteRange) {
+        self.inner.begin_write_back(range);
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.inner.sync()
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        self.inner.record(durable)
+    }
+
+    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+        let published = self.inner.publish(length);
+        self.end(published.as_ref().err().map(|fault| fault.code));
+        published
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.inner.discard()
+    }
+}
+
+impl Drop for AuditedSink {
+    fn drop(&mut self) {
+        self.end(Some(Code::Cancelled));
+    }
+}
+
+impl fmt::Debug for AuditedSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedSink").field(&self.inner).finish()
+    }
+}

@@ -1,0 +1,293 @@
+//! The client's side: which servers it believes, and how it shows who it is.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
+use xdfs_engine::Identity;
+use xdfs_proto::frame::AuthRequest;
+use xdfs_proto::{Code, Fault};
+use xdfs_security::Method;
+use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
+use xdfs_security::key::{self, SigningKey};
+use xdfs_security::password::PasswordClient;
+use xdfs_security::ticket;
+use xdfs_security::trust::{TrustPolicy, Verdict, client_fault, server_name};
+use xdfs_xio::tls::TlsStream;
+use xdfs_xio::{Endpoint, Protection, Stream};
+
+use crate::remote::Address;
+
+/// Which servers a client believes, and how it shows who it is.
+#[derive(Clone, Debug)]
+pub struct ClientSecurity {
+    /// Which servers are believed.
+    pub trust: TrustPolicy,
+    /// What there is to prove with: the first whose method the server takes is used.
+    pub credentials: Vec<Credential>,
+}
+
+/// Something that shows who a client is.
+#[derive(Clone)]
+pub enum Credential {
+    /// Nothing: only for what is open to everybody.
+    Anonymous,
+    /// A certificate chain and its key, as PEM.
+    Certificate {
+        /// The chain, its own certificate first.
+        chain: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// The first key that an agent has; the path of its socket.
+    Agent(PathBuf),
+    /// A private key in a file of OpenSSH, without a passphrase.
+    Key(PathBuf),
+    /// A password.
+    Password(String),
+    /// A ticket, in the form that the server printed.
+    Ticket(String),
+    /// A bearer token.
+    Token(String),
+}
+
+impl Credential {
+    fn method(&self) -> Method {
+        match self {
+            Self::Anonymous => Method::Anonymous,
+            Self::Certificate { .. } => Method::Certificate,
+            Self::Agent(_) | Self::Key(_) => Method::Key,
+            Self::Password(_) => Method::Password,
+            Self::Ticket(_) => Method::Ticket,
+            Self::Token(_) => Method::Token,
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(path) | Self::Key(path) => {
+                write!(f, "{}({})", self.method().as_str(), path.display())
+            }
+            // Secrets stay out of logs.
+            _ => f.write_str(self.method().as_str()),
+        }
+    }
+}
+
+/// The identity of a client's session.
+pub(crate) struct SecureIdentity {
+    user: String,
+    credentials: Vec<Credential>,
+    config: Arc<ClientConfig>,
+    verdict: Arc<Verdict>,
+    name: ServerName<'static>,
+    password: Mutex<Option<PasswordClient>>,
+    admitted: Mutex<Option<String>>,
+}
+
+impl SecureIdentity {
+    /// Prepares sessions of `user` with the server at `address`.
+    pub(crate) fn new(
+        security: ClientSecurity,
+        address: &Address,
+        user: Option<&str>,
+    ) -> Result<Self, Fault> {
+        let (host, port) = host_of(address);
+        let certificate = security
+            .credentials
+            .iter()
+            .find_map(|credential| match credential {
+                Credential::Certificate { chain, key } => Some((chain, key)),
+                _ => None,
+            })
+            .map(|(chain, key)| Ok::<_, Fault>((read_certificates(chain)?, read_key(key)?)))
+            .transpose()?;
+        let (config, verdict) = security.trust.client_config(&host, port, certificate)?;
+        Ok(Self {
+            user: user.unwrap_or_default().to_owned(),
+            credentials: security.credentials,
+            config,
+            verdict,
+            name: server_name(&host)?,
+            password: Mutex::default(),
+            admitted: Mutex::default(),
+        })
+    }
+
+    fn key_proof(
+        &self,
+        credential: &Credential,
+        protection: &Protection,
+    ) -> Result<Vec<u8>, Fault> {
+        match credential {
+            Credential::Key(path) => {
+                let mut signer = SigningKey::load(path, || None)?;
+                key::prove(&mut signer, &self.user, &protection.binding)
+            }
+            #[cfg(unix)]
+            Credential::Agent(path) => {
+                let mut agent = key::Agent::connect(path)?;
+                let first = agent.identities()?.into_iter().next().ok_or_else(|| {
+                    Fault::new(
+                        Code::AuthenticationFailed,
+                        "authenticate",
+                        "the agent has no key",
+                    )
+                    .hint("add one with ssh-add, or name a file with --key")
+                })?;
+                key::prove(
+                    &mut agent.signer(first.key),
+                    &self.user,
+                    &protection.binding,
+                )
+            }
+            _ => Err(Fault::new(
+                Code::Unsupported,
+                "authenticate",
+                "agents are not supported on this system",
+            )),
+        }
+    }
+}
+
+/// The name under which a server is known. One without a name of its own, behind a Unix socket, is
+/// known by the path of the socket.
+fn host_of(address: &Address) -> (String, u16) {
+    let local = |name: &[u8]| {
+        let hash = blake3::hash(name).to_hex();
+        (format!("local-{}", &hash.as_str()[..16]), 0)
+    };
+    match address {
+        Address::Tcp { host, port } => (host.clone(), *port),
+        Address::Unix(path) => local(path.as_os_str().as_encoded_bytes()),
+        Address::Memory(name) => local(name.as_bytes()),
+    }
+}
+
+impl Identity for SecureIdentity {
+    fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        let inner = xdfs_xio::open(endpoint)?;
+        let stream = TlsStream::open(inner, Arc::clone(&self.config), self.name.clone())?;
+        Ok(Box::new(stream))
+    }
+
+    fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault> {
+        if self.verdict.commit()?
+            && let Some(fingerprint) = self.verdict.fingerprint()
+        {
+            tracing::warn!(%fingerprint, "the key of a new server is trusted from now on");
+        }
+        let found = self
+            .credentials
+            .iter()
+            .find(|credential| methods.contains(&credential.method().number()));
+        let Some(credential) = found else {
+            return Err(self.nothing_fits(methods));
+        };
+        let method = credential.method();
+        let body = match credential {
+            Credential::Anonymous | Credential::Certificate { .. } => Vec::new(),
+            Credential::Agent(_) | Credential::Key(_) => self.key_proof(credential, protection)?,
+            Credential::Ticket(text) => ticket::prove(text, &protection.binding)?,
+            Credential::Token(text) => text.clone().into_bytes(),
+            Credential::Password(_) => {
+                let (client, body) = PasswordClient::begin()?;
+                *self.password.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+                body
+            }
+        };
+        let request = AuthRequest {
+            method: method.number(),
+            user: self.user.clone(),
+            body,
+        };
+        Ok((request, method != Method::Password))
+    }
+
+    fn answer(&self, protection: &Protection, challenge: &[u8]) -> Result<Vec<u8>, Fault> {
+        let client = self
+            .password
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let password = self
+            .credentials
+            .iter()
+            .find_map(|credential| match credential {
+                Credential::Password(password) => Some(password),
+                _ => None,
+            });
+        let (Some(client), Some(password)) = (client, password) else {
+            let cause = "the server asks for a step that the method doesn't have";
+            return Err(Fault::new(Code::ProtocolViolation, "authenticate", cause));
+        };
+        client.answer(&self.user, password, &protection.binding, challenge)
+    }
+
+    fn admitted(&self, user: &str) {
+        *self.admitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(user.to_owned());
+    }
+
+    fn explain(&self, error: &io::Error) -> Option<Fault> {
+        let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        let mut fault = client_fault(error);
+        if matches!(error, rustls::Error::InvalidMessage(_)) {
+            fault = Fault::new(
+                Code::ProtectionRefused,
+                "secure the channel",
+                "the server doesn't speak TLS",
+            )
+            .hint("a server that was started with --insecure is used with --insecure");
+        }
+        // The server could not verify a signature: that of the certificate or of its key.
+        if matches!(
+            error,
+            rustls::Error::AlertReceived(AlertDescription::DecryptError)
+        ) {
+            fault.code = Code::AuthenticationFailed;
+            fault.hint = "the other end doesn't believe the certificate of this one".into();
+        }
+        Some(fault)
+    }
+}
+
+impl SecureIdentity {
+    /// The name at the server, once the session is open.
+    pub(crate) fn user(&self) -> Option<String> {
+        let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.clone()
+    }
+
+    /// The key that the server proved to have.
+    pub(crate) fn server(&self) -> Option<Fingerprint> {
+        self.verdict.fingerprint()
+    }
+
+    fn nothing_fits(&self, methods: &[u8]) -> Fault {
+        let names: Vec<&str> = methods
+            .iter()
+            .filter_map(|number| Method::from_number(*number))
+            .map(Method::as_str)
+            .collect();
+        let cause = format!(
+            "the server takes none of what there is, but {}",
+            names.join(", ")
+        );
+        Fault::new(Code::AuthenticationFailed, "authenticate", cause)
+            .hint("make a key with `xdfs keygen`, or get a ticket from the server's owner")
+    }
+}
+
+impl fmt::Debug for SecureIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecureIdentity")
+            .field("user", &self.user)
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
+    }
+}

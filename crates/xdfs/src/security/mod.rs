@@ -1,0 +1,21 @@
+//! Who a server lets in, and how a client shows who it is.
+//!
+//! [`ServerSecurity`] becomes the gate of a server's acceptor, [`ClientSecurity`] the identity of a
+//! client's session. All channels of both are TLS 1.3.
+
+mod audited;
+mod gate;
+mod identity;
+mod keys;
+
+pub(crate) use gate::SecureGate;
+pub use gate::{ServerSecurity, Tickets};
+pub(crate) use identity::SecureIdentity;
+pub use identity::{ClientSecurity, Credential};
+pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
+pub use xdfs_security::guard::Limits as GuardLimits;
+pub use xdfs_security::identity::{Fingerprint, read_certificates};
+pub use xdfs_security::key::{PublicKey, make_key};
+pub use xdfs_security::password::UsersFile;
+pub use xdfs_security::token::{Config as TokenConfig, IssuerConfig};
+pub use xdfs_security::trust::{KnownHost, KnownHosts, NewHosts, TrustPolicy, host_port};

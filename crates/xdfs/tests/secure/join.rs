@@ -1,0 +1,105 @@
+//! Channels that want to join a session that isn't theirs.
+
+use xdfs::security::{Credential, TrustPolicy};
+use xdfs::{Code, Fault};
+use xdfs_proto::frame::JoinRequest;
+use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
+use xdfs_proto::{ChannelIndex, SessionId, SessionSecret};
+
+use crate::raw::{Raw, register, session_request};
+use crate::world::World;
+
+/// A world, a session of its owner, and what is needed to join it.
+struct Joined {
+    world: World,
+    first: Raw,
+    id: SessionId,
+    secret: SessionSecret,
+    trust: TrustPolicy,
+}
+
+impl Joined {
+    fn new() -> Self {
+        let world = World::new();
+        let Credential::Key(key) = world.owner_key() else {
+            unreachable!("a key was asked for");
+        };
+        let trust = world.trust();
+        let (first, id, secret) = register(world.addr, &trust, &key);
+        Self {
+            world,
+            first,
+            id,
+            secret,
+            trust,
+        }
+    }
+
+    fn join(
+        &self,
+        channel: u32,
+        shown: impl FnOnce(&[u8; 32]) -> SessionSecret,
+    ) -> Result<Raw, Fault> {
+        let mut raw = Raw::open(self.world.addr, &self.trust);
+        let request = JoinRequest {
+            id: self.id,
+            secret: shown(&raw.binding),
+            channel: ChannelIndex(channel),
+        };
+        let mut out = Vec::new();
+        let mut machine = Initiator::protected(Purpose::Join(request), &mut out);
+        match raw.exchange(&mut machine, &mut out)? {
+            InitiatorStep::Open(None) => Ok(raw),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_secret_counts_only_as_bound_to_the_channel() {
+    let joined = Joined::new();
+    let secret = joined.secret;
+    let first = joined.first.binding;
+    let one = ChannelIndex(1);
+    let other = Raw::open(joined.world.addr, &joined.trust);
+    assert_ne!(first, other.binding);
+    let texts: Vec<String> = [
+        joined.join(1, |_| SessionSecret([0; 16])),
+        // As on channels without protection.
+        joined.join(1, |_| secret),
+        joined.join(1, |_| secret.bound_to(&first, one)),
+        joined.join(1, |_| secret.bound_to(&other.binding, one)),
+        joined.join(1, |binding| secret.bound_to(binding, ChannelIndex(2))),
+        joined.join(1, |binding| SessionSecret([1; 16]).bound_to(binding, one)),
+    ]
+    .into_iter()
+    .map(|result| {
+        let fault = result.err().unwrap();
+        assert_eq!(fault.code, Code::SessionUnknown, "{fault}");
+        fault.to_string()
+    })
+    .collect();
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    // None of them used the place up.
+    let _good = joined
+        .join(1, |binding| secret.bound_to(binding, one))
+        .unwrap();
+    // Its number is used now, and the session lives.
+    let again = joined.join(1, |binding| secret.bound_to(binding, one));
+    assert_eq!(again.err().unwrap().code, Code::SessionUnknown);
+    joined
+        .join(2, |binding| secret.bound_to(binding, ChannelIndex(2)))
+        .unwrap();
+}
+
+#[test]
+fn a_session_without_a_proof_is_refused() {
+    let world = World::new();
+    let mut raw = Raw::open(world.addr, &world.trust());
+    let mut out = Vec::new();
+    // As on channels without protection: SESSION follows WELCOME at once.
+    let purpose = Purpose::Session(session_request([3; 16]));
+    let mut machine = Initiator::new(purpose, &mut out);
+    let fault = raw.exchange(&mut machine, &mut out).unwrap_err();
+    assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
+}

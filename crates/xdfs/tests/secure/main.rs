@@ -1,0 +1,19 @@
+//! Sessions over protected channels, through the library: who comes in, whom a client believes, and
+//! what somebody in between can do.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod audit;
+mod certificates;
+mod channels;
+mod guard;
+mod join;
+mod methods;
+mod middle;
+mod raw;
+mod rights;
+mod server_identity;
+mod strangers;
+mod tokens;
+mod unprotected;
+mod world;

@@ -1,0 +1,135 @@
+//! Peers that say nothing, or speak something else.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use xdfs::{Code, LocalPlace};
+use xdfs_testkit::wait;
+
+use crate::world::{PATIENCE, World, assert_same, finish, wait_for_bytes};
+
+/// Connections that say nothing, and some that begin a handshake and stop.
+fn silent(addr: SocketAddr, count: usize) -> Vec<TcpStream> {
+    (0..count)
+        .map(|i| {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            if i % 5 == 0 {
+                // The head of a record with a ClientHello of 512 bytes, and a part of it.
+                stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap();
+            }
+            stream
+        })
+        .collect()
+}
+
+#[test]
+fn an_upload_goes_on_among_half_open_connections() {
+    let world = World::new();
+    let source = world.source(16 << 20);
+    let visit = world.visit("", vec![world.owner_key()]).channels(8);
+    let before = silent(world.addr, 250);
+    let client = visit.connect().unwrap();
+    let place = LocalPlace::Path(source.clone());
+    let options = xdfs::TransferOptions {
+        rate_bytes_per_s_max: Some(32 << 20),
+        ..visit.transfer()
+    };
+    let mut transfer = client.upload(&place, b"/copy", &options).unwrap();
+    wait_for_bytes(&mut transfer, 1 << 20);
+    let during = silent(world.addr, 250);
+    finish(transfer).unwrap();
+    assert_same(&source, &world.path("root/copy"));
+    // A further session comes in, too.
+    visit.upload(&source, "again").unwrap();
+    drop((before, during));
+}
+
+/// An address has only so many places for channels that aren't in a session, and gets them back.
+#[test]
+fn half_open_connections_of_an_address_are_bounded() {
+    let world = World::with(|security, _| security.limits.handshakes_per_address_max = 20);
+    let source = world.source(1000);
+    let visit = world.visit("", vec![world.owner_key()]);
+    let client = visit.connect().unwrap();
+    let place = LocalPlace::Path(source.clone());
+    let upload = || finish(client.upload(&place, b"/copy", &visit.transfer())?);
+    upload().unwrap();
+    let held = silent(world.addr, 20);
+    let fault = visit.upload(&source, "other").unwrap_err();
+    assert!(
+        matches!(fault.code, Code::ConnectionLost | Code::LimitExceeded),
+        "{fault:?}"
+    );
+    assert!(!world.path("root/other").exists());
+    // Who is inside is not asked to leave.
+    upload().unwrap();
+    drop(held);
+    assert!(wait::until(PATIENCE, || visit
+        .upload(&source, "other")
+        .is_ok()));
+}
+
+/// Something that isn't TLS gets an alert or nothing, and soon an end.
+#[test]
+fn noise_is_cut_off() {
+    let world = World::new();
+    for noise in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0; 600],
+        &[22, 3, 1, 255, 255, 0, 0],
+    ] {
+        let mut stream = TcpStream::connect(world.addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(noise).unwrap();
+        let mut answer = Vec::new();
+        // A reset is an end, too.
+        let end = stream.read_to_end(&mut answer);
+        let is_end = match &end {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        };
+        assert!(is_end, "{end:?}");
+        assert!(answer.len() < 64, "{answer:?}");
+    }
+    let source = world.source(1000);
+    let visit = world.visit("", vec![world.owner_key()]);
+    visit.upload(&source, "copy").unwrap();
+}
+
+/// Runs `openssl s_client`; `None` where the program isn't there.
+fn openssl(addr: SocketAddr, args: &[&str]) -> Option<(bool, String)> {
+    let child = Command::new("openssl")
+        .args(["s_client", "-connect", &addr.to_string()])
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .inspect_err(|error| eprintln!("not run: openssl can't be started: {error}"))
+        .ok()?;
+    // It ends with its input; the server ends connections that don't open within ten seconds.
+    let output = child.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Some((output.status.success(), text))
+}
+
+#[test]
+fn another_implementation_of_tls() {
+    let world = World::new();
+    let Some((is_ok, text)) = openssl(world.addr, &["-tls1_3", "-alpn", "xdfs/1"]) else {
+        return;
+    };
+    assert!(is_ok, "{text}");
+    assert!(text.contains("TLSv1.3"), "{text}");
+    assert!(text.contains("ALPN protocol: xdfs/1"), "{text}");
+    for args in [
+        &["-tls1_2", "-alpn", "xdfs/1"][..],
+        &["-tls1_3", "-alpn", "h2"],
+    ] {
+        let (is_ok, text) = openssl(world.addr, args).unwrap();
+        assert!(!is_ok, "{args:?}: {text}");
+        assert!(text.contains("alert"), "{args:?}: {text}");
+    }
+}
