@@ -146,12 +146,13 @@ mod unix {
     #[test]
     fn dots_never_leave_the_root() {
         let (temp, store) = root();
+        let out_and_in_again = format!("d/../../{}/d/file", "root");
         for path in [
             "..",
             "../secret",
             "/../secret",
             "d/../../secret",
-            "d/../../root/d/file",
+            &out_and_in_again,
         ] {
             let expected = Code::PathEscape;
             assert_fault(store.open_source(path.as_bytes()), expected, path);
