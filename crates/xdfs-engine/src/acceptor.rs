@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{AuthRequest, Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionId, SessionSecret};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
-use xdfs_xio::{Listener, Protection, Stream};
+use xdfs_xio::{Listener, Stream};
 
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Readiness;
@@ -101,8 +101,6 @@ struct Pending {
     answered: Option<Instant>,
     /// Its place among the channels that are being opened.
     _place: Option<Place>,
-    /// What protects it; known when the first bytes of its exchange came.
-    protection: Option<Protection>,
     proof: Option<Box<dyn Proof>>,
     admission: Option<Admission>,
 }
@@ -257,7 +255,6 @@ impl Acceptor {
             since: Instant::now(),
             answered: None,
             _place: place,
-            protection: None,
             proof: None,
             admission: None,
         });
@@ -308,25 +305,13 @@ impl Acceptor {
                     }
                     return;
                 }
-                Ok((AcceptorStep::Auth(request), used)) => {
+                Ok((step @ (AcceptorStep::Auth(_) | AcceptorStep::Proof(_)), used)) => {
                     pending.input.drain(..used);
-                    match self.authenticate(slot, Step::First(&request)) {
-                        Ok(()) => continue,
-                        Err(fault) => {
-                            self.turn_away(slot, fault);
-                            return;
-                        }
+                    if let Err(fault) = self.authenticate(slot, &step) {
+                        self.turn_away(slot, fault);
+                        return;
                     }
-                }
-                Ok((AcceptorStep::Proof(body), used)) => {
-                    pending.input.drain(..used);
-                    match self.authenticate(slot, Step::Next(&body)) {
-                        Ok(()) => continue,
-                        Err(fault) => {
-                            self.turn_away(slot, fault);
-                            return;
-                        }
-                    }
+                    continue;
                 }
                 Err(fault) => {
                     tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
@@ -352,7 +337,7 @@ impl Acceptor {
     }
 
     /// Takes a step of a proof.
-    fn authenticate(&mut self, slot: usize, step: Step<'_>) -> Result<(), Fault> {
+    fn authenticate(&mut self, slot: usize, step: &AcceptorStep) -> Result<(), Fault> {
         let Access::Guarded(gate) = &self.config.access else {
             return Err(unprotected());
         };
@@ -360,12 +345,14 @@ impl Acceptor {
             return Ok(());
         };
         let verdict = match step {
-            Step::First(request) => {
-                pending.protection = pending.stream.protection();
-                let protection = pending.protection.as_ref().ok_or_else(unprotected)?;
-                gate.begin(&pending.stream.peer(), protection, request)?
+            AcceptorStep::Auth(request) => {
+                let protection = pending.stream.protection().ok_or_else(unprotected)?;
+                gate.begin(&pending.stream.peer(), &protection, request)?
             }
-            Step::Next(body) => pending.proof.take().ok_or_else(unprotected)?.step(body)?,
+            AcceptorStep::Proof(body) => {
+                pending.proof.take().ok_or_else(unprotected)?.step(body)?
+            }
+            AcceptorStep::Wait | AcceptorStep::Session(_) | AcceptorStep::Join(_) => return Ok(()),
         };
         match verdict {
             Verdict::Admitted(admission) => {
@@ -578,7 +565,6 @@ impl Acceptor {
                 since: pending.since,
                 answered: pending.answered,
                 _place: None,
-                protection: None,
                 proof: None,
                 admission: None,
             };
@@ -586,12 +572,6 @@ impl Acceptor {
             pending.close();
         }
     }
-}
-
-/// A step of a proof.
-enum Step<'a> {
-    First(&'a AuthRequest),
-    Next(&'a [u8]),
 }
 
 fn unprotected() -> Fault {
