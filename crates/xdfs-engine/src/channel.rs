@@ -109,8 +109,11 @@ pub(crate) struct Channel {
     pub(crate) starved: bool,
     /// Waits for the bound on the rate to let payload through.
     pub(crate) throttled: bool,
-    /// Takes no further block; closes when it owes nothing.
+    /// Takes no further block; closes when nothing is owed on it.
     pub(crate) leaving: bool,
+    /// LEAVE was sent, and came.
+    pub(crate) leave_said: bool,
+    pub(crate) leave_heard: bool,
     /// When it was opened, and since when the frame that is incomplete has been coming.
     pub(crate) opened_at: Duration,
     pub(crate) frame_since: Option<Duration>,
@@ -146,6 +149,8 @@ impl Channel {
             starved: false,
             throttled: false,
             leaving: false,
+            leave_said: false,
+            leave_heard: false,
             opened_at: now,
             frame_since: None,
             heard_at: now,

@@ -600,6 +600,12 @@ impl Receiver {
         !self.unacknowledged.is_empty()
     }
 
+    /// Whether an acknowledgement waits on this channel.
+    #[must_use]
+    pub fn owes_ack(&self, channel: ChannelIndex) -> bool {
+        self.unacknowledged.contains(&channel)
+    }
+
     /// Emits the acknowledgements that wait.
     pub fn flush_acks(&mut self) {
         self.unacknowledged_bytes = 0;

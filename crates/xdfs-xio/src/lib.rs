@@ -56,6 +56,35 @@ pub trait Stream: Send + fmt::Debug {
     /// `WouldBlock`, or what the transport says.
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Reads bytes of a clear run into `bufs` in order: what the peer wrote beside the protection
+    /// by [`Stream::write_beside`]. Never gives bytes from beyond the run.
+    ///
+    /// # Errors
+    /// `WouldBlock`; [`io::ErrorKind::InvalidData`] if a protected byte comes next, an end within
+    /// the run; [`io::ErrorKind::Unsupported`] without protection.
+    fn read_clear(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let _ = bufs;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Writes `protected`, a few small slices that are taken together or not at all, and after it
+    /// `clear` beside the protection, as one clear run. What is left of `clear` has to be written
+    /// next, by the same call with nothing protected. Says how much it took of both together.
+    ///
+    /// # Errors
+    /// `WouldBlock`, what the transport says, [`io::ErrorKind::InvalidInput`] for anything but the
+    /// rest of a run that was begun, [`io::ErrorKind::Unsupported`] without protection.
+    fn write_beside(&mut self, protected: &[IoSlice<'_>], clear: &[u8]) -> io::Result<usize> {
+        let _ = (protected, clear);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether the keys of a transform have protected so much that the channel should be replaced
+    /// by another one.
+    fn is_worn(&self) -> bool {
+        false
+    }
+
     /// Writes what a transform still holds of what was written before.
     ///
     /// # Errors

@@ -113,6 +113,7 @@ static TLS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| 
         .with_single_cert(vec![certificate.clone()], key)
         .unwrap();
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    server.enable_secret_extraction = true;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).unwrap();
     let mut client = ClientConfig::builder_with_provider(provider)
@@ -121,6 +122,7 @@ static TLS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| 
         .with_root_certificates(roots)
         .with_no_client_auth();
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    client.enable_secret_extraction = true;
     (Arc::new(server), Arc::new(client))
 });
 

@@ -233,7 +233,7 @@ impl Client {
         let _ = self.commands.send(Command::BreakChannel);
     }
 
-    /// Takes one channel out of the session in an orderly way.
+    /// Takes one channel out of the session in an orderly way; another takes its place.
     pub fn leave_channel(&self) {
         let _ = self.commands.send(Command::Leave);
     }

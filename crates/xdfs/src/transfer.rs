@@ -63,7 +63,7 @@ pub struct TransferResult {
     pub bytes: u64,
     /// Seconds from the start of the transfer to its publication.
     pub seconds: f64,
-    /// Most channels that were alive at once.
+    /// Most channels that were alive at once, without those that were leaving.
     pub channels: u32,
     /// Bytes that an earlier attempt had made durable and that were not sent again.
     pub resumed_bytes: u64,

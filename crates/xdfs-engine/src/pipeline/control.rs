@@ -52,13 +52,8 @@ impl<K: Kernel> Pipeline<K> {
                     self.join(channel);
                 }
                 Command::Leave => {
-                    let last = self.open_slots().last();
-                    if let Some(Some(channel)) = last.and_then(|s| self.channels.get_mut(s)) {
-                        channel.leaving = true;
-                        channel.push(&Frame::Leave);
-                    }
-                    if let Some(slot) = last {
-                        self.queue(slot);
+                    if let Some(slot) = self.open_slots().last() {
+                        self.replace_channel(slot);
                     }
                 }
                 Command::Start(job) => self.start(*job),
@@ -141,7 +136,9 @@ impl<K: Kernel> Pipeline<K> {
             Frame::Leave => {
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
                     channel.leaving = true;
+                    channel.leave_heard = true;
                 }
+                self.dial_missing();
                 Ok(())
             }
             Frame::Eoft => {

@@ -1,10 +1,10 @@
 //! What depends on time alone: silence, stalls, frames that don't end, progress that is due.
 
 use xdfs_proto::frame::Frame;
-use xdfs_proto::{Code, Fault, FileId, Retry};
+use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry};
 
 use super::transfer::PROGRESS_INTERVAL;
-use super::{Pipeline, TICK};
+use super::{Pipeline, Role, TICK};
 use crate::kernel::Kernel;
 use crate::storage::Job;
 
@@ -92,7 +92,8 @@ impl<K: Kernel> Pipeline<K> {
     fn check_channels(&mut self) {
         let limit = self.limits.idle_timeout;
         let (stall, last_heard) = (self.limits.stall_timeout, self.last_heard);
-        let mut gone = Vec::new();
+        let initiator = matches!(self.role, Role::Initiator(_));
+        let (mut gone, mut worn, mut leave) = (Vec::new(), Vec::new(), Vec::new());
         for (slot, channel) in self.channels.iter().enumerate() {
             let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
                 continue;
@@ -121,10 +122,30 @@ impl<K: Kernel> Pipeline<K> {
                 );
                 gone.push((slot, Some(fault)));
             }
-            let quiet = !channel.has_pending() && channel.incoming.is_none();
-            if channel.leaving && quiet && self.sender.outstanding(channel.index) == 0 {
+            let idle = !channel.has_pending() && channel.incoming.is_none();
+            // The last one waits for the one that takes its place.
+            let is_last = self.live <= 1 && self.draining.is_none();
+            if !channel.leaving {
+                if initiator && channel.stream.is_worn() {
+                    worn.push(slot);
+                }
+            } else if !channel.leave_said {
+                if channel.outgoing.is_none() {
+                    leave.push(slot);
+                }
+            } else if channel.leave_heard && idle && !is_last && self.owes_nothing(channel.index) {
                 gone.push((slot, None));
             }
+        }
+        for slot in leave {
+            if let Some(Some(channel)) = self.channels.get_mut(slot) {
+                channel.leave_said = true;
+                channel.push(&Frame::Leave);
+                self.queue(slot);
+            }
+        }
+        for slot in worn {
+            self.replace_channel(slot);
         }
         for (slot, fault) in gone {
             if let (Some(fault), Some(Some(channel))) = (&fault, self.channels.get_mut(slot)) {
@@ -132,5 +153,11 @@ impl<K: Kernel> Pipeline<K> {
             }
             self.channel_gone(slot, fault.as_ref());
         }
+    }
+
+    /// Whether on this channel everything that was sent is acknowledged, and that it was read is
+    /// acknowledged to the peer.
+    fn owes_nothing(&self, index: ChannelIndex) -> bool {
+        self.sender.outstanding(index) == 0 && !self.receiver.owes_ack(index)
     }
 }

@@ -161,7 +161,7 @@ impl<K: Kernel> Pipeline<K> {
         let index = channel.index;
         self.slots.insert(index, slot);
         self.live += 1;
-        self.live_max = self.live_max.max(self.live);
+        self.live_max = self.live_max.max(self.staying());
         self.strict_met |= !self.strict || self.live >= self.channels_max;
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
@@ -172,7 +172,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A peer's channel wants to join (acceptor).
     pub(super) fn join(&mut self, mut channel: Channel) {
         let index = channel.index;
-        let fault = if self.live >= self.channels_max {
+        let fault = if self.staying() >= self.channels_max {
             Some(Fault::new(
                 Code::TooManyChannels,
                 "join the session",
@@ -210,15 +210,35 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_missing();
     }
 
-    /// Opens the channels that are missing (initiator).
+    /// Lets a channel leave, and another take its place (initiator).
+    pub(super) fn replace_channel(&mut self, slot: usize) {
+        if let Some(Some(channel)) = self.channels.get_mut(slot)
+            && !channel.leaving
+        {
+            channel.leaving = true;
+            self.dial_missing();
+        }
+    }
+
+    /// Channels that are open and don't leave.
+    fn staying(&self) -> u32 {
+        let leaving = self.channels.iter().flatten();
+        let leaving = leaving.filter(|c| c.is_open() && c.leaving).count();
+        self.live
+            .saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+    }
+
+    /// Opens the channels that are missing (initiator). One that leaves is missing already, so
+    /// that the session goes on without a gap.
     pub(super) fn dial_missing(&mut self) {
+        let staying = self.staying();
         loop {
             let Role::Initiator(dialer) = &mut self.role else {
                 return;
             };
             let first = dialer.secret.is_none();
             let wanted = if first { 1 } else { dialer.wanted };
-            if self.live + dialer.opening >= wanted
+            if staying + dialer.opening >= wanted
                 || dialer.failures >= FAILURES_MAX
                 || self.now < dialer.not_before
                 || self.ended.is_some()
@@ -287,6 +307,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A channel could not be opened. The session goes on with those it has.
     fn dial_failed(&mut self, fault: Option<Fault>) {
+        let staying = self.staying();
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
@@ -295,8 +316,9 @@ impl<K: Kernel> Pipeline<K> {
         dialer.not_before = self.now + Duration::from_millis(50 << dialer.failures.min(6));
         if let Some(fault) = &fault {
             tracing::debug!(%fault, "a channel could not be opened");
-            if fault.code == Code::TooManyChannels {
-                dialer.wanted = self.live.max(1);
+            // Unless the one that leaves is what was too many.
+            if fault.code == Code::TooManyChannels && self.live == staying {
+                dialer.wanted = staying.max(1);
             }
         }
         let unreached = fault.as_ref().is_none_or(|f| {

@@ -22,7 +22,10 @@ mod tests;
 
 use std::sync::{Arc, LazyLock};
 
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use fingerprint::Fingerprint;
 pub(crate) use pem::certified;
@@ -36,9 +39,18 @@ pub const ALPN: &[u8] = b"xdfs/1";
 /// Tickets that a client can hold for one server, and so the most that it asks for (RFC 9149).
 pub(crate) const TICKETS: u8 = 8;
 
-/// The one provider of cryptography.
+/// The one provider of cryptography. Among the suites of TLS 1.3 AES-128 comes first: it is as safe
+/// as the key exchange and the signatures around it, and a quarter faster than AES-256.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        Arc::new(CryptoProvider {
+            cipher_suites: vec![
+                TLS13_AES_128_GCM_SHA256,
+                TLS13_AES_256_GCM_SHA384,
+                TLS13_CHACHA20_POLY1305_SHA256,
+            ],
+            ..aws_lc_rs::default_provider()
+        })
+    });
     Arc::clone(&PROVIDER)
 }

@@ -210,6 +210,8 @@ impl ServerIdentity {
         config.ticketer = Ticketer::new().map_err(internal)?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_tls13_tickets = usize::from(TICKETS);
+        // The driver makes the records of bulk data itself.
+        config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.max_early_data_size = 0;
         Ok(Arc::new(config))

@@ -109,6 +109,8 @@ impl TrustPolicy {
             // The one that was used, and one more for a channel that fails.
             resumption_count: 2,
         });
+        // The driver makes the records of bulk data itself.
+        config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.enable_early_data = false;
         Ok((Arc::new(config), verdict))

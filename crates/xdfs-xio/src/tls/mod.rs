@@ -9,9 +9,17 @@
 //! A handshake runs inside `finish_open` at the initiator and inside reads at the acceptor, so a
 //! peer that never finishes it costs what a silent peer costs. Encrypted bytes that the transport
 //! didn't take wait in the stream; [`crate::Stream::flush`] writes them.
+//!
+//! rustls does the handshake and the small frames of an opening (`stream`). When a channel moves
+//! more, its keys go over to `records`, which encrypts from and decrypts into the caller's buffers
+//! and knows clear runs; `seal` is the protection of one record.
 
 mod listener;
+mod records;
+mod seal;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use listener::{Configs, TlsListener};
 pub use stream::TlsStream;

@@ -1,6 +1,5 @@
 //! One channel over TLS.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
@@ -9,41 +8,214 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use xdfs_sys::poll::{Poller, Token};
 
+use super::records::Records;
+use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::{Capabilities, Protection, Stream};
 
 /// What the bytes of [`Protection::binding`] are derived for.
 const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
-/// Plaintext that is encrypted at once, in bytes: fits the second level cache with its copy.
-const BATCH_BYTES: usize = 256 << 10;
-/// Largest plaintext of a record, and what a record costs beside it, in bytes.
-const RECORD_BYTES: usize = 16 << 10;
-const RECORD_OVERHEAD_BYTES: usize = 5 + 1 + 16;
-/// Encrypted bytes read at once.
-const READ_BYTES: usize = BATCH_BYTES + (BATCH_BYTES / RECORD_BYTES + 1) * RECORD_OVERHEAD_BYTES;
-
-thread_local! {
-    /// Where encrypted bytes are read to. One a thread: what a record leaves over stays with its
-    /// stream, so that a thousand idle channels hold no buffers.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+/// The lowest type of a record; the highest is that of application data.
+const CHANGE_CIPHER_SPEC: u8 = 20;
+/// Bytes read at once during the opening.
+const READ_BYTES: usize = 4 << 10;
 
 /// A channel over TLS 1.3.
 pub struct TlsStream {
     inner: Box<dyn Stream>,
-    connection: Connection,
-    /// Encrypted bytes that were read and not yet decrypted.
-    left: Vec<u8>,
-    /// The transport ended.
-    ended: bool,
+    layer: Layer,
     /// The transport is connected.
     connected: bool,
     /// This end was closed.
     closed: bool,
 }
 
+/// Who makes the records.
+enum Layer {
+    /// rustls: the handshake, and the small frames of the opening.
+    Opening(Opening),
+    /// This crate, once the channel moves more.
+    Moving(Box<Records>, Protection),
+    /// Nobody: the change from the one to the other failed.
+    Broken,
+}
+
+/// The part of a channel's life in which rustls makes the records.
+struct Opening {
+    connection: Box<Connection>,
+    /// Bytes that were read and not yet given to rustls, which gets complete records only: what it
+    /// had taken of others would be lost when the records change hands.
+    left: Vec<u8>,
+    /// The transport ended.
+    ended: bool,
+}
+
+impl Opening {
+    /// Writes what is encrypted. `WouldBlock` if the transport doesn't take all of it.
+    fn write_out(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut Out(inner))?;
+        }
+        Ok(())
+    }
+
+    /// Reads once from the transport, unless complete records are left, and decrypts records as
+    /// long as `take` wants more. `WouldBlock` when nothing came.
+    fn read_in(
+        &mut self,
+        inner: &mut dyn Stream,
+        mut take: impl FnMut(&mut Connection) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        if record_length(&self.left).is_none() {
+            let have = self.left.len();
+            self.left.resize(have + READ_BYTES, 0);
+            let result = inner.read_vectored(&mut [IoSliceMut::new(&mut self.left[have..])]);
+            self.left.truncate(have + *result.as_ref().unwrap_or(&0));
+            if result? == 0 {
+                self.ended = true;
+                return Ok(());
+            }
+        }
+        let mut used = 0;
+        while let Some(length) = record_length(&self.left[used..])
+            && take(&mut self.connection)?
+        {
+            let mut record = &self.left[used..used + length];
+            used += length;
+            while !record.is_empty() {
+                self.connection.read_tls(&mut record)?;
+                if let Err(error) = self.connection.process_new_packets() {
+                    // The alert that says why goes out as far as the transport takes it.
+                    let _ = self.write_out(inner);
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
+                }
+            }
+        }
+        take(&mut self.connection)?;
+        self.left = self.left.split_off(used);
+        Ok(())
+    }
+
+    /// Goes on with the handshake. `WouldBlock` while it isn't done.
+    fn shake_hands(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
+        while self.connection.is_handshaking() {
+            self.write_out(inner)?;
+            if !self.connection.is_handshaking() {
+                break;
+            }
+            self.read_in(inner, |connection| Ok(connection.is_handshaking()))?;
+            if self.ended {
+                return Err(io::Error::new(
+                    ErrorKind::UnexpectedEof,
+                    "the peer closed the connection during the TLS handshake",
+                ));
+            }
+        }
+        // The last flight, or tickets: they may wait for company.
+        match self.write_out(inner) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            done => done,
+        }
+    }
+
+    fn read(&mut self, inner: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if self.connection.is_handshaking() {
+            self.shake_hands(inner)?;
+        }
+        let room: usize = bufs.iter().map(|b| b.len()).sum();
+        let mut done = 0;
+        loop {
+            let over = take_plaintext(&mut self.connection, bufs, &mut done)?;
+            if done > 0 || room == 0 {
+                return Ok(done);
+            }
+            if over.is_some() {
+                // close_notify.
+                return Ok(0);
+            }
+            if self.ended {
+                return Err(super::records::cut_off());
+            }
+            self.read_in(inner, |connection| {
+                take_plaintext(connection, bufs, &mut done)?;
+                Ok(done < room)
+            })?;
+            if self.connection.wants_write() {
+                // An answer to a change of keys.
+                match self.write_out(inner) {
+                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, inner: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.connection.is_handshaking() {
+            self.shake_hands(inner)?;
+        }
+        self.write_out(inner)?;
+        let mut taken = 0;
+        for buf in bufs {
+            taken += self.connection.writer().write(buf)?;
+        }
+        match self.write_out(inner) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(taken),
+            done => done.map(|()| taken),
+        }
+    }
+
+    fn protection(&self) -> Option<Protection> {
+        let binding = self
+            .connection
+            .export_keying_material([0; 32], BINDING_LABEL, None)
+            .ok()?;
+        let peer_certificates = self
+            .connection
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.to_vec())
+            .collect();
+        Some(Protection {
+            binding,
+            peer_certificates,
+        })
+    }
+
+    /// Takes the keys out of rustls. Everything that it has to write is written.
+    fn into_records(mut self) -> io::Result<(Records, Protection)> {
+        let protection = self.protection().ok_or(ErrorKind::NotConnected)?;
+        let mut content = Vec::new();
+        let ended = match self.connection.reader().read_to_end(&mut content) {
+            Ok(_) => true,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => false,
+            Err(e) => return Err(e),
+        };
+        let secrets = self.connection.dangerous_extract_secrets();
+        let secrets = secrets.map_err(io::Error::other)?;
+        let records = Records::new(secrets, self.left, content, ended)?;
+        Ok((records, protection))
+    }
+}
+
+/// The length of the record at the front of `bytes`, if all of it is there. What begins like no
+/// record is given to rustls as it is, which refuses it.
+fn record_length(bytes: &[u8]) -> Option<usize> {
+    let is_record = |&kind: &u8| (CHANGE_CIPHER_SPEC..=APPLICATION_DATA).contains(&kind);
+    if !bytes.first().is_none_or(is_record) {
+        return Some(bytes.len());
+    }
+    let &[_, _, _, high, low] = bytes.first_chunk::<HEADER_BYTES>()?;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > BODY_BYTES {
+        return Some(bytes.len());
+    }
+    (bytes.len() >= HEADER_BYTES + length).then_some(HEADER_BYTES + length)
+}
+
 impl TlsStream {
     /// Begins TLS as its client above an active open. The handshake ends before
-    /// [`Stream::finish_open`] does.
+    /// [`Stream::finish_open`] does. The configuration has to allow the extraction of secrets.
     ///
     /// # Errors
     /// The configuration can't be used.
@@ -56,7 +228,8 @@ impl TlsStream {
         Ok(Self::new(inner, connection.into(), false))
     }
 
-    /// Begins TLS as its server above a channel that was accepted.
+    /// Begins TLS as its server above a channel that was accepted. The configuration has to allow
+    /// the extraction of secrets.
     ///
     /// # Errors
     /// The configuration can't be used.
@@ -70,82 +243,59 @@ impl TlsStream {
         connection.set_buffer_limit(None);
         Self {
             inner,
-            connection,
-            left: Vec::new(),
-            ended: false,
+            layer: Layer::Opening(Opening {
+                connection: Box::new(connection),
+                left: Vec::new(),
+                ended: false,
+            }),
             connected,
             closed: false,
         }
     }
 
-    /// Writes what is encrypted. `WouldBlock` if the transport doesn't take all of it.
-    fn write_out(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            let mut out = Out(self.inner.as_mut());
-            self.connection.write_tls(&mut out)?;
-        }
-        Ok(())
-    }
-
-    /// Reads once from the transport, unless bytes are left, and decrypts as far as `take` wants.
-    /// `WouldBlock` when nothing came.
-    fn read_in(
-        &mut self,
-        mut take: impl FnMut(&mut Connection) -> io::Result<bool>,
-    ) -> io::Result<()> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let (source, n) = if self.left.is_empty() {
-                scratch.resize(READ_BYTES, 0);
-                let n = self
-                    .inner
-                    .read_vectored(&mut [IoSliceMut::new(scratch.as_mut_slice())])?;
-                if n == 0 {
-                    self.ended = true;
-                    return Ok(());
-                }
-                (scratch.as_slice(), n)
-            } else {
-                std::mem::swap(scratch, &mut self.left);
-                let n = scratch.len();
-                self.left = Vec::new();
-                (scratch.as_slice(), n)
-            };
-            let mut rest = &source[..n];
-            while !rest.is_empty() {
-                if !take(&mut self.connection)? {
-                    self.left = rest.to_vec();
-                    break;
-                }
-                self.connection.read_tls(&mut rest)?;
-                if let Err(error) = self.connection.process_new_packets() {
-                    // The alert that says why goes out as far as the transport takes it.
-                    let _ = self.write_out();
-                    return Err(io::Error::new(ErrorKind::InvalidData, error));
-                }
+    /// The records, which from now on are made here; `WouldBlock` while rustls has something to
+    /// write.
+    fn records(&mut self) -> io::Result<(&mut Records, &mut dyn Stream)> {
+        if let Layer::Opening(opening) = &mut self.layer {
+            if opening.connection.is_handshaking() {
+                opening.shake_hands(self.inner.as_mut())?;
             }
-            Ok(())
-        })
-    }
-
-    /// Goes on with the handshake. `WouldBlock` while it isn't done.
-    fn shake_hands(&mut self) -> io::Result<()> {
-        while self.connection.is_handshaking() {
-            self.write_out()?;
-            if !self.connection.is_handshaking() {
-                break;
+            opening.write_out(self.inner.as_mut())?;
+            if opening.ended {
+                return Err(super::records::cut_off());
             }
-            self.read_in(|connection| Ok(connection.is_handshaking()))?;
-            if self.ended {
-                return Err(io::Error::new(
-                    ErrorKind::UnexpectedEof,
-                    "the peer closed the connection during the TLS handshake",
-                ));
+            if let Layer::Opening(opening) = std::mem::replace(&mut self.layer, Layer::Broken) {
+                let (records, protection) = opening.into_records()?;
+                self.layer = Layer::Moving(Box::new(records), protection);
             }
         }
-        // The last flight, or tickets: they may wait for company.
-        match self.write_out() {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
-            done => done,
+        match &mut self.layer {
+            Layer::Moving(records, _) => Ok((records, self.inner.as_mut())),
+            _ => Err(ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+impl TlsStream {
+    /// Lowers what the keys may protect.
+    pub(super) fn wear(&mut self, records_max: u64) {
+        if let Layer::Moving(records, _) = &mut self.layer {
+            records.wear(records_max);
+        }
+    }
+
+    /// Sends a record without content.
+    pub(super) fn send_empty_record(&mut self) {
+        if let Layer::Moving(records, _) = &mut self.layer {
+            records.send_empty(self.inner.as_mut());
+        }
+    }
+
+    /// Changes the keys, which rustls can.
+    pub(super) fn change_keys(&mut self) {
+        if let Layer::Opening(opening) = &mut self.layer {
+            let _ = opening.connection.refresh_traffic_keys();
         }
     }
 }
@@ -197,65 +347,62 @@ fn take_plaintext(
 
 impl Stream for TlsStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if self.connection.is_handshaking() {
-            self.shake_hands()?;
-        }
         let room: usize = bufs.iter().map(|b| b.len()).sum();
-        let mut done = 0;
-        loop {
-            let over = take_plaintext(&mut self.connection, bufs, &mut done)?;
-            if done > 0 || room == 0 {
-                return Ok(done);
-            }
-            if over.is_some() {
-                // close_notify.
-                return Ok(0);
-            }
-            if self.ended {
-                return Err(io::Error::new(
-                    ErrorKind::UnexpectedEof,
-                    "the connection was cut off without a TLS close_notify",
-                ));
-            }
-            self.read_in(|connection| {
-                take_plaintext(connection, bufs, &mut done)?;
-                Ok(done < room)
-            })?;
-            if self.connection.wants_write() {
-                // An answer to a change of keys.
-                match self.write_out() {
-                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
-                }
-            }
+        if let Layer::Opening(opening) = &mut self.layer
+            && (room <= CONTENT_BYTES || opening.connection.wants_write())
+        {
+            return opening.read(self.inner.as_mut(), bufs);
         }
+        let (records, inner) = self.records()?;
+        records.read(inner, bufs)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.closed {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if self.connection.is_handshaking() {
-            self.shake_hands()?;
+        let len: usize = bufs.iter().map(|b| b.len()).sum();
+        if let Layer::Opening(opening) = &mut self.layer
+            && len <= CONTENT_BYTES
+        {
+            return opening.write(self.inner.as_mut(), bufs);
         }
-        self.write_out()?;
-        let mut taken = 0;
-        for buf in bufs {
-            let len = buf.len().min(BATCH_BYTES - taken);
-            taken += self.connection.writer().write(&buf[..len])?;
+        let (records, inner) = self.records()?;
+        records.write(inner, bufs)
+    }
+
+    fn read_clear(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let (records, inner) = self.records()?;
+        records.read_clear(inner, bufs)
+    }
+
+    fn write_beside(&mut self, protected: &[IoSlice<'_>], clear: &[u8]) -> io::Result<usize> {
+        if self.closed {
+            return Err(ErrorKind::BrokenPipe.into());
         }
-        match self.write_out() {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(taken),
-            done => done.map(|()| taken),
-        }
+        let (records, inner) = self.records()?;
+        records.write_beside(inner, protected, clear)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.write_out()
+        match &mut self.layer {
+            Layer::Opening(opening) => opening.write_out(self.inner.as_mut()),
+            Layer::Moving(records, _) => records.flush(self.inner.as_mut()),
+            Layer::Broken => Ok(()),
+        }
     }
 
     fn has_unflushed(&self) -> bool {
-        self.connected && self.connection.wants_write()
+        self.connected
+            && match &self.layer {
+                Layer::Opening(opening) => opening.connection.wants_write(),
+                Layer::Moving(records, _) => records.has_pending(),
+                Layer::Broken => false,
+            }
+    }
+
+    fn is_worn(&self) -> bool {
+        matches!(&self.layer, Layer::Moving(records, _) if records.is_worn())
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
@@ -265,7 +412,10 @@ impl Stream for TlsStream {
             }
             self.connected = true;
         }
-        match self.shake_hands() {
+        let Layer::Opening(opening) = &mut self.layer else {
+            return Ok(true);
+        };
+        match opening.shake_hands(self.inner.as_mut()) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(e) => Err(e),
@@ -274,9 +424,15 @@ impl Stream for TlsStream {
 
     fn close(&mut self) -> io::Result<()> {
         self.closed = true;
-        self.connection.send_close_notify();
-        // A peer that takes nothing any more is cut off, which it will tell from an end.
-        let _ = self.write_out();
+        match &mut self.layer {
+            Layer::Opening(opening) => {
+                opening.connection.send_close_notify();
+                // A peer that takes nothing any more is cut off, which it will tell from an end.
+                let _ = opening.write_out(self.inner.as_mut());
+            }
+            Layer::Moving(records, _) => records.close(self.inner.as_mut()),
+            Layer::Broken => {}
+        }
         self.inner.close()
     }
 
@@ -300,21 +456,11 @@ impl Stream for TlsStream {
     }
 
     fn protection(&self) -> Option<Protection> {
-        let binding = self
-            .connection
-            .export_keying_material([0; 32], BINDING_LABEL, None)
-            .ok()?;
-        let peer_certificates = self
-            .connection
-            .peer_certificates()
-            .unwrap_or_default()
-            .iter()
-            .map(|certificate| certificate.to_vec())
-            .collect();
-        Some(Protection {
-            binding,
-            peer_certificates,
-        })
+        match &self.layer {
+            Layer::Opening(opening) => opening.protection(),
+            Layer::Moving(_, protection) => Some(protection.clone()),
+            Layer::Broken => None,
+        }
     }
 
     fn peer(&self) -> String {
@@ -324,9 +470,14 @@ impl Stream for TlsStream {
 
 impl fmt::Debug for TlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layer = match &self.layer {
+            Layer::Opening(_) => "opening",
+            Layer::Moving(..) => "moving",
+            Layer::Broken => "broken",
+        };
         f.debug_struct("TlsStream")
             .field("inner", &self.inner)
-            .field("handshaking", &self.connection.is_handshaking())
+            .field("layer", &layer)
             .finish_non_exhaustive()
     }
 }

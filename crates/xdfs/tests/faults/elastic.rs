@@ -68,6 +68,22 @@ fn channels_leave_and_break_by_order() {
     }
 }
 
+#[test]
+fn the_only_channel_is_replaced() {
+    for way in WAYS {
+        let scene = Scene::new(404, way, SIZE).rate(24 << 20);
+        let client = scene.client(1);
+        let mut transfer = scene.start(&client);
+        for fifth in 1..5 {
+            wait_for_bytes(&mut transfer, fifth * SIZE / 5);
+            client.leave_channel();
+        }
+        let result = finish(transfer).unwrap();
+        assert_eq!((result.bytes, result.retransmitted_bytes), (SIZE, 0));
+        scene.arrived();
+    }
+}
+
 /// 2000 channels on one session: memory to memory, and a file, both ways.
 #[test]
 fn two_thousand_channels() {

@@ -1,0 +1,612 @@
+//! The channel after the handshake: records from and to the caller's buffers, with no copy between.
+//!
+//! rustls does the handshake and hands its keys over here as soon as a channel moves more than the
+//! small frames of its opening. Its own interface copies each byte twice more than is needed. The
+//! bytes on the wire are the same, so that the peer can't tell.
+//!
+//! ## Clear runs
+//!
+//! Payload may also travel beside the protection, where both sides agreed on that. Between two
+//! records stands a run of clear bytes then: the byte 0xf8, which no record begins with, a length
+//! of four bytes, and as many bytes. Protected bytes are read and written by other calls than clear
+//! ones, and a reader that asks for one and meets the other gets an error: who changes the bytes on
+//! the way can't make one pass for the other.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+
+use rustls::ExtractedSecrets;
+
+use super::seal::{
+    ALERT, APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, Direction, HANDSHAKE, HEADER_BYTES,
+    OVERHEAD_BYTES, TAG_BYTES, damaged,
+};
+use crate::Stream;
+
+/// Content that is encrypted at once, in records: what is written then is still in the cache.
+const BATCH_RECORDS: usize = 16;
+/// Slices up to this many bytes are gathered into one record.
+const SMALL_BYTES: usize = 2048;
+/// Room for a batch and for two records of gathered slices.
+const OUT_BYTES: usize =
+    BATCH_RECORDS * (CONTENT_BYTES + OVERHEAD_BYTES) + 2 * (SMALL_BYTES + OVERHEAD_BYTES);
+/// Fewest bytes that are asked of the transport.
+const READ_BYTES_MIN: usize = 4 << 10;
+/// Most bytes that are asked of the transport, and a record that isn't complete before them.
+const IN_BYTES: usize = BATCH_RECORDS * (CONTENT_BYTES + OVERHEAD_BYTES) + 2 * BODY_BYTES;
+/// Bytes read beyond a clear run: the next record, if it is small.
+const TAIL_BYTES: usize = 256;
+/// Records without content that may follow each other.
+const EMPTY_RECORDS_MAX: u32 = 32;
+/// Buffers that a thread keeps for reuse.
+const SPARE_MAX: usize = 4;
+/// The first byte of a clear run.
+const CLEAR: u8 = 0xf8;
+/// The alert that ends a direction in order.
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+/// The alert that a record was damaged.
+const BAD_RECORD_MAC: [u8; 2] = [2, 20];
+/// The message of the handshake with a ticket for a later connection.
+const NEW_SESSION_TICKET: u8 = 4;
+
+thread_local! {
+    /// Where encrypted bytes are read to. One a thread: what is left over stays with its stream, so
+    /// that a thousand idle channels hold no buffers.
+    static INPUT: RefCell<Box<[u8]>> = RefCell::default();
+    /// Buffers for encrypted bytes on their way out.
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    /// A record that doesn't go into the caller's buffers as a whole.
+    static RECORD: RefCell<Box<[u8]>> = RefCell::default();
+}
+
+/// Encrypted bytes that the transport didn't take yet.
+#[derive(Debug)]
+struct Pending {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// Both directions of a channel after its handshake.
+#[derive(Debug)]
+pub(super) struct Records {
+    seal: Direction,
+    open: Direction,
+    /// Bytes read from the transport and not yet used.
+    left: Vec<u8>,
+    /// Content of a record that had no room in the caller's buffers.
+    content: Vec<u8>,
+    pending: Option<Pending>,
+    /// Bytes of the clear run that is being written, and of the one that is being read.
+    run_out: usize,
+    run_in: usize,
+    /// The peer ended its direction with close_notify.
+    ended: bool,
+    empty_records: u32,
+}
+
+impl Records {
+    /// Goes on after rustls. `left` was read from the transport and not given to rustls, `content`
+    /// was decrypted by it and not read, and `ended` tells whether close_notify came.
+    pub(super) fn new(
+        secrets: ExtractedSecrets,
+        left: Vec<u8>,
+        content: Vec<u8>,
+        ended: bool,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            seal: Direction::new(secrets.tx)?,
+            open: Direction::new(secrets.rx)?,
+            left,
+            content,
+            pending: None,
+            run_out: 0,
+            run_in: 0,
+            ended,
+            empty_records: 0,
+        })
+    }
+
+    /// Whether the keys should be replaced soon, which means: the channel.
+    pub(super) fn is_worn(&self) -> bool {
+        self.seal.is_worn() || self.open.is_worn()
+    }
+
+    /// Lowers what the keys may protect, for tests.
+    #[cfg(test)]
+    pub(super) fn wear(&mut self, records_max: u64) {
+        self.seal.wear(records_max);
+        self.open.wear(records_max);
+    }
+
+    /// Sends a record without content, for tests.
+    #[cfg(test)]
+    pub(super) fn send_empty(&mut self, inner: &mut dyn Stream) {
+        while self.flush(inner).is_err() {}
+        let _ = self.seal(APPLICATION_DATA, &[]);
+        if let Some(out) = &mut self.pending {
+            let room = &mut out.bytes[out.end..];
+            out.end += self.seal.seal(APPLICATION_DATA, &[], room).unwrap_or(0);
+        }
+        while self.flush(inner).is_err() {}
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Writes what is encrypted. `WouldBlock` if the transport doesn't take all of it.
+    pub(super) fn flush(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
+        while let Some(pending) = &mut self.pending {
+            let rest = &pending.bytes[pending.start..pending.end];
+            pending.start += written(inner.write_vectored(&[IoSlice::new(rest)]))?;
+            self.drop_written();
+        }
+        Ok(())
+    }
+
+    /// Gives the buffer of written bytes back.
+    fn drop_written(&mut self) {
+        if let Some(done) = self.pending.take_if(|p| p.start == p.end) {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_MAX {
+                    spare.push(done.bytes);
+                }
+            });
+        }
+    }
+
+    /// Encrypts from `bufs` in order, at most a batch, and returns how many bytes that were.
+    fn seal(&mut self, kind: u8, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut out = match self.pending.take() {
+            Some(pending) => pending,
+            None => Pending {
+                bytes: SPARE
+                    .with_borrow_mut(Vec::pop)
+                    .unwrap_or_else(|| vec![0; OUT_BYTES].into()),
+                start: 0,
+                end: 0,
+            },
+        };
+        let result = self.seal_into(kind, bufs, &mut out);
+        self.pending = Some(out);
+        result
+    }
+
+    fn seal_into(
+        &mut self,
+        kind: u8,
+        bufs: &[IoSlice<'_>],
+        out: &mut Pending,
+    ) -> io::Result<usize> {
+        let (mut small, mut gathered) = ([0; SMALL_BYTES], 0);
+        let (mut records, mut taken) = (0, 0);
+        let mut one = |content: &[u8]| {
+            let room = &mut out.bytes[out.end..];
+            if content.is_empty() || room.len() < content.len() + OVERHEAD_BYTES {
+                return Ok(content.is_empty());
+            }
+            out.end += self.seal.seal(kind, content, room)?;
+            taken += content.len();
+            Ok::<_, io::Error>(true)
+        };
+        'all: {
+            for buf in bufs {
+                if buf.len() <= SMALL_BYTES - gathered {
+                    small[gathered..gathered + buf.len()].copy_from_slice(buf);
+                    gathered += buf.len();
+                    continue;
+                }
+                if !one(&small[..std::mem::take(&mut gathered)])? {
+                    break 'all;
+                }
+                for content in buf.chunks(CONTENT_BYTES) {
+                    if records == BATCH_RECORDS || !one(content)? {
+                        break 'all;
+                    }
+                    records += 1;
+                }
+            }
+            one(&small[..gathered])?;
+        }
+        Ok(taken)
+    }
+
+    /// Writes protected bytes.
+    pub(super) fn write(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        if self.run_out > 0 {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        self.flush(inner)?;
+        let taken = self.seal(APPLICATION_DATA, bufs)?;
+        match self.flush(inner) {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Writes `protected`, which has to fit into a batch, and then `clear` as a clear run, or as
+    /// the rest of one that was begun.
+    pub(super) fn write_beside(
+        &mut self,
+        inner: &mut dyn Stream,
+        protected: &[IoSlice<'_>],
+        clear: &[u8],
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        if self.run_out == 0 {
+            self.flush(inner)?;
+            let len: usize = protected.iter().map(|b| b.len()).sum();
+            let run = u32::try_from(clear.len()).ok().filter(|&n| n > 0);
+            let Some(run) = run else {
+                return Err(ErrorKind::InvalidInput.into());
+            };
+            taken = self.seal(APPLICATION_DATA, protected)?;
+            let room = self.pending.as_mut().and_then(|p| {
+                let room = p.bytes.get_mut(p.end..p.end + HEADER_BYTES)?;
+                p.end += HEADER_BYTES;
+                Some(room)
+            });
+            let (true, Some(room)) = (taken == len, room) else {
+                return Err(ErrorKind::InvalidInput.into());
+            };
+            room[0] = CLEAR;
+            room[1..].copy_from_slice(&run.to_be_bytes());
+            self.run_out = clear.len();
+        } else if self.run_out != clear.len() || !protected.is_empty() {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let (bytes, waiting) = match &self.pending {
+            Some(p) => (&p.bytes[p.start..p.end], p.end - p.start),
+            None => (&[][..], 0),
+        };
+        let slices = [IoSlice::new(bytes), IoSlice::new(clear)];
+        let n = match written(inner.write_vectored(&slices)) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock && taken > 0 => 0,
+            done => done?,
+        };
+        if let Some(pending) = &mut self.pending {
+            pending.start += n.min(waiting);
+        }
+        self.drop_written();
+        let clear_written = n.saturating_sub(waiting);
+        self.run_out -= clear_written;
+        Ok(taken + clear_written)
+    }
+
+    /// Says that nothing follows, as far as the transport takes it.
+    pub(super) fn close(&mut self, inner: &mut dyn Stream) {
+        // Within a clear run it would be taken for payload; a peer that takes nothing any more is
+        // cut off, which it will tell from an end.
+        if self.run_out == 0 && self.flush(inner).is_ok() {
+            self.alert(inner, CLOSE_NOTIFY);
+        }
+    }
+
+    fn alert(&mut self, inner: &mut dyn Stream, alert: [u8; 2]) {
+        if self.run_out == 0 && self.seal(ALERT, &[IoSlice::new(&alert)]).is_ok() {
+            let _ = self.flush(inner);
+        }
+    }
+
+    /// Reads protected bytes.
+    pub(super) fn read(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        let room: usize = bufs.iter().map(|b| b.len()).sum();
+        if room == 0 {
+            return Ok(0);
+        }
+        if !self.content.is_empty() {
+            let mut cursor = Cursor::new(bufs);
+            let n = cursor.put(&self.content);
+            self.content.drain(..n);
+            if self.content.is_empty() {
+                self.content = Vec::new();
+            }
+            return Ok(n);
+        }
+        if self.ended {
+            return Ok(0);
+        }
+        if self.run_in > 0 {
+            return Err(out_of_place());
+        }
+        let mut cursor = Cursor::new(bufs);
+        loop {
+            // What is left may hold complete records.
+            let left = std::mem::take(&mut self.left);
+            let used = self.open_records(inner, &left, &mut cursor)?;
+            if cursor.done > 0 || self.ended {
+                self.left = if used == 0 {
+                    left
+                } else {
+                    left[used..].to_vec()
+                };
+                return Ok(cursor.done);
+            }
+            INPUT.with_borrow_mut(|input| {
+                if input.is_empty() {
+                    *input = vec![0; IN_BYTES].into();
+                }
+                let before = left.len() - used;
+                input[..before].copy_from_slice(&left[used..]);
+                let records = room / CONTENT_BYTES + 2;
+                let want = (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN);
+                let end = input.len().min(before + want);
+                let n = match inner.read_vectored(&mut [IoSliceMut::new(&mut input[before..end])]) {
+                    Ok(0) => Err(cut_off()),
+                    done => done,
+                };
+                let n = match n {
+                    Ok(n) => n,
+                    Err(e) => {
+                        self.left = input[..before].to_vec();
+                        return Err(e);
+                    }
+                };
+                let used = self.open_records(inner, &input[..before + n], &mut cursor)?;
+                self.left = input[used..before + n].to_vec();
+                Ok(())
+            })?;
+            if cursor.done > 0 || self.ended {
+                return Ok(cursor.done);
+            }
+        }
+    }
+
+    /// Decrypts the complete records at the front of `bytes` that fit, and returns how many bytes
+    /// they took. A record that doesn't fit is taken if it is the first.
+    fn open_records(
+        &mut self,
+        inner: &mut dyn Stream,
+        bytes: &[u8],
+        cursor: &mut Cursor<'_, '_>,
+    ) -> io::Result<usize> {
+        let mut used = 0;
+        while !self.ended && self.content.is_empty() && cursor.room() > 0 {
+            let rest = &bytes[used..];
+            match rest.first() {
+                None => break,
+                Some(&APPLICATION_DATA) => {}
+                Some(&CLEAR) if cursor.done > 0 => break,
+                Some(&CLEAR) => return Err(out_of_place()),
+                Some(_) => return Err(damaged("the peer sent something else than a TLS record")),
+            }
+            let Some(&header) = rest.first_chunk::<HEADER_BYTES>() else {
+                break;
+            };
+            let [_, _, _, high, low] = header;
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            if length > BODY_BYTES {
+                return Err(damaged("a record is too long"));
+            }
+            let Some(body) = rest.get(HEADER_BYTES..HEADER_BYTES + length) else {
+                break;
+            };
+            if cursor.done > 0 && length.saturating_sub(TAG_BYTES + 1) > cursor.room() {
+                break;
+            }
+            used += HEADER_BYTES + length;
+            if let Err(error) = self.open_record(header, body, cursor) {
+                if error.kind() == ErrorKind::InvalidData {
+                    self.alert(inner, BAD_RECORD_MAC);
+                }
+                return Err(error);
+            }
+        }
+        Ok(used)
+    }
+
+    fn open_record(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        body: &[u8],
+        cursor: &mut Cursor<'_, '_>,
+    ) -> io::Result<()> {
+        let direct = cursor.slice();
+        if direct.len() >= body.len().saturating_sub(TAG_BYTES) {
+            let (kind, len) = self.open.open(header, body, direct)?;
+            if kind == APPLICATION_DATA {
+                cursor.advance(len);
+                return self.count_content(len);
+            }
+            return self.take_message(kind, &direct[..len]);
+        }
+        RECORD.with_borrow_mut(|record| {
+            if record.is_empty() {
+                *record = vec![0; BODY_BYTES].into();
+            }
+            let (kind, len) = self.open.open(header, body, record)?;
+            let content = &record[..len];
+            if kind == APPLICATION_DATA {
+                let n = cursor.put(content);
+                self.content = content[n..].to_vec();
+                return self.count_content(len);
+            }
+            self.take_message(kind, content)
+        })
+    }
+
+    /// Takes a record of TLS itself.
+    fn take_message(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
+        match (kind, content) {
+            (ALERT, [_, 0]) => {
+                self.ended = true;
+                Ok(())
+            }
+            (ALERT, [_, number]) => Err(io::Error::new(
+                ErrorKind::ConnectionAborted,
+                format!("the peer ended TLS with the alert {number}"),
+            )),
+            // Of no use here: the tickets of the opening are enough.
+            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => self.count_content(0),
+            (HANDSHAKE, _) => Err(io::Error::new(
+                ErrorKind::Unsupported,
+                "the peer changes the keys of the channel, which this side doesn't do",
+            )),
+            _ => Err(damaged("a record has an unknown type")),
+        }
+    }
+
+    /// A peer that sends records without content for ever gets nowhere.
+    fn count_content(&mut self, len: usize) -> io::Result<()> {
+        self.empty_records = if len > 0 { 0 } else { self.empty_records + 1 };
+        if self.empty_records > EMPTY_RECORDS_MAX {
+            return Err(damaged("too many records without content"));
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of a clear run.
+    pub(super) fn read_clear(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        if !self.content.is_empty() {
+            return Err(out_of_place());
+        }
+        if self.run_in == 0 {
+            self.begin_run(inner)?;
+        }
+        let mut want = self.run_in;
+        if !self.left.is_empty() {
+            let n = want.min(self.left.len());
+            let n = Cursor::new(bufs).put(&self.left[..n]);
+            self.left.drain(..n);
+            self.run_in -= n;
+            return Ok(n);
+        }
+        let mut tail = [0; TAIL_BYTES];
+        let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(bufs.len() + 1);
+        let mut asked = 0;
+        for buf in bufs.iter_mut() {
+            let n = want.min(buf.len());
+            want -= n;
+            asked += n;
+            slices.push(IoSliceMut::new(&mut buf[..n]));
+        }
+        if want == 0 {
+            slices.push(IoSliceMut::new(&mut tail));
+        }
+        let n = inner.read_vectored(&mut slices)?;
+        if n == 0 {
+            return Err(cut_off());
+        }
+        let payload = n.min(asked);
+        self.run_in -= payload;
+        self.left.extend_from_slice(&tail[..n - payload]);
+        Ok(payload)
+    }
+
+    /// Reads the header of a clear run.
+    fn begin_run(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
+        loop {
+            if self.left.first().is_some_and(|&b| b != CLEAR) {
+                return Err(out_of_place());
+            }
+            if let Some((&[_, length @ ..], rest)) = self.left.split_first_chunk::<HEADER_BYTES>() {
+                self.run_in = u32::from_be_bytes(length) as usize;
+                if self.run_in == 0 {
+                    return Err(damaged("a clear run is empty"));
+                }
+                self.left = rest.to_vec();
+                return Ok(());
+            }
+            // No further than the header: what follows goes to the caller's buffers.
+            let mut rest = [0; HEADER_BYTES];
+            let missing = HEADER_BYTES - self.left.len();
+            let n = inner.read_vectored(&mut [IoSliceMut::new(&mut rest[..missing])])?;
+            if n == 0 {
+                return Err(cut_off());
+            }
+            self.left.extend_from_slice(&rest[..n]);
+        }
+    }
+}
+
+/// The caller's buffers, from the first byte that isn't filled.
+struct Cursor<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+    index: usize,
+    offset: usize,
+    done: usize,
+}
+
+impl<'a, 'b> Cursor<'a, 'b> {
+    fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
+        Self {
+            bufs,
+            index: 0,
+            offset: 0,
+            done: 0,
+        }
+    }
+
+    /// Bytes that still go in.
+    fn room(&self) -> usize {
+        let all: usize = self.bufs[self.index..].iter().map(|b| b.len()).sum();
+        all - self.offset
+    }
+
+    /// The rest of the buffer that is being filled.
+    fn slice(&mut self) -> &mut [u8] {
+        while let Some(buf) = self.bufs.get(self.index)
+            && self.offset == buf.len()
+        {
+            self.index += 1;
+            self.offset = 0;
+        }
+        match self.bufs.get_mut(self.index) {
+            Some(buf) => &mut buf[self.offset..],
+            None => &mut [],
+        }
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.offset += n;
+        self.done += n;
+    }
+
+    /// Copies as much of `bytes` as there is room for.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let slice = self.slice();
+            let n = slice.len().min(bytes.len() - taken);
+            if n == 0 {
+                break;
+            }
+            slice[..n].copy_from_slice(&bytes[taken..taken + n]);
+            self.advance(n);
+            taken += n;
+        }
+        taken
+    }
+}
+
+/// A transport that takes nothing has ended.
+fn written(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Ok(0) => Err(ErrorKind::WriteZero.into()),
+        done => done,
+    }
+}
+
+pub(super) fn cut_off() -> io::Error {
+    io::Error::new(
+        ErrorKind::UnexpectedEof,
+        "the connection was cut off without a TLS close_notify",
+    )
+}
+
+fn out_of_place() -> io::Error {
+    damaged("clear and protected bytes came in another order than the frames say")
+}

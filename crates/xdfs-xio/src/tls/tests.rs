@@ -1,0 +1,563 @@
+//! What the change of the records from rustls to this crate must keep, and clear runs.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ServerConfig};
+use xdfs_sys::poll::{Poller, Token};
+
+use super::{PROTOCOL, TlsStream};
+use crate::{Capabilities, Stream};
+
+/// Calls within which something has to happen.
+const PATIENCE: usize = 1_000_000;
+
+/// Numbers that look random and are the same each time.
+#[derive(Clone, Debug)]
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % n
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    ended: bool,
+}
+
+type Shared = Arc<Mutex<Pipe>>;
+
+fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
+    shared.lock().unwrap()
+}
+
+/// A transport that takes and gives pieces of many sizes, and now and then nothing.
+#[derive(Debug)]
+struct Pieces {
+    incoming: Shared,
+    outgoing: Shared,
+    numbers: Numbers,
+    piece_max: usize,
+}
+
+const PIPE_BYTES: usize = 300 << 10;
+
+impl Pieces {
+    fn piece(&mut self, there: usize) -> io::Result<usize> {
+        let n = there.min(1 + self.numbers.below(self.piece_max));
+        if n == 0 || self.numbers.below(8) == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(n)
+    }
+}
+
+impl Stream for Pieces {
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let shared = Arc::clone(&self.incoming);
+        let mut pipe = pipe(&shared);
+        if pipe.bytes.is_empty() && pipe.ended {
+            return Ok(0);
+        }
+        let limit = self.piece(pipe.bytes.len())?;
+        let mut done = 0;
+        for buf in bufs {
+            let n = buf.len().min(limit - done);
+            for (to, from) in buf[..n].iter_mut().zip(pipe.bytes.drain(..n)) {
+                *to = from;
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let shared = Arc::clone(&self.outgoing);
+        let mut pipe = pipe(&shared);
+        let limit = self.piece(PIPE_BYTES - pipe.bytes.len().min(PIPE_BYTES))?;
+        let mut done = 0;
+        for buf in bufs {
+            let n = buf.len().min(limit - done);
+            pipe.bytes.extend(&buf[..n]);
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn finish_open(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        pipe(&self.outgoing).ended = true;
+        Ok(())
+    }
+
+    fn register(&mut self, _: &mut Poller, _: Token) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn deregister(&mut self, _: &mut Poller) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            integrity: false,
+            local: true,
+        }
+    }
+
+    fn peer(&self) -> String {
+        "test".into()
+    }
+}
+
+static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
+    let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    server.enable_secret_extraction = true;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    client.enable_secret_extraction = true;
+    (Arc::new(server), Arc::new(client))
+});
+
+/// Both ends of a channel, the handshake done, and the bytes on their way up and down.
+struct Pair {
+    client: TlsStream,
+    server: TlsStream,
+    up: Shared,
+    down: Shared,
+}
+
+impl Pair {
+    fn new(seed: u64, piece_max: usize) -> Self {
+        let (up, down) = (Shared::default(), Shared::default());
+        let end = |incoming: &Shared, outgoing: &Shared, seed: u64| {
+            Box::new(Pieces {
+                incoming: Arc::clone(incoming),
+                outgoing: Arc::clone(outgoing),
+                numbers: Numbers(seed * 2 + 1),
+                piece_max,
+            })
+        };
+        let (server_config, client_config) = &*CONFIGS;
+        let name = "server.test".try_into().unwrap();
+        let client = end(&down, &up, seed + 1);
+        let server = end(&up, &down, seed + 77);
+        let mut pair = Self {
+            client: TlsStream::open(client, Arc::clone(client_config), name).unwrap(),
+            server: TlsStream::accept(server, Arc::clone(server_config)).unwrap(),
+            up,
+            down,
+        };
+        let mut hello = [0; 5];
+        let mut got = 0;
+        let (mut open, mut said) = (false, false);
+        for _ in 0..PATIENCE {
+            open = open || pair.client.finish_open().unwrap();
+            if open && !said {
+                said = done(pair.client.write_vectored(&[IoSlice::new(b"hello")])).is_some();
+            }
+            let _ = done(pair.client.flush());
+            let read = pair
+                .server
+                .read_vectored(&mut [IoSliceMut::new(&mut hello[got..])]);
+            got += done(read).unwrap_or(0);
+            let _ = done(pair.server.flush());
+            if said && got == 5 && !pair.client.has_unflushed() && !pair.server.has_unflushed() {
+                return pair;
+            }
+        }
+        panic!("the handshake doesn't end");
+    }
+
+    /// A pair whose records are made by this crate at both ends.
+    fn moving(seed: u64, piece_max: usize) -> Self {
+        let mut pair = Self::new(seed, piece_max);
+        let bytes = pattern(40 << 10);
+        send(&mut pair.client, &bytes);
+        assert_eq!(receive(&mut pair.server, bytes.len()), bytes);
+        send(&mut pair.server, &bytes);
+        assert_eq!(receive(&mut pair.client, bytes.len()), bytes);
+        pair
+    }
+}
+
+/// A size of one of several orders of magnitude.
+fn some_size(numbers: &mut Numbers) -> usize {
+    let max = [100, 17_000, 150_000][numbers.below(3)];
+    numbers.below(max)
+}
+
+/// What came of a call that may have to wait.
+fn done<T>(result: io::Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
+        .collect()
+}
+
+/// Writes all; the pipe has room for it.
+fn send(stream: &mut TlsStream, bytes: &[u8]) {
+    let mut sent = 0;
+    for _ in 0..PATIENCE {
+        if sent < bytes.len() {
+            sent += done(stream.write_vectored(&[IoSlice::new(&bytes[sent..])])).unwrap_or(0);
+        } else if done(stream.flush()).is_some() {
+            return;
+        }
+    }
+    panic!("{sent} bytes were taken");
+}
+
+fn receive(stream: &mut TlsStream, len: usize) -> Vec<u8> {
+    let mut got = vec![0; len];
+    let mut n = 0;
+    for _ in 0..PATIENCE {
+        if n == len {
+            return got;
+        }
+        n += done(stream.read_vectored(&mut [IoSliceMut::new(&mut got[n..])])).unwrap_or(0);
+    }
+    panic!("{n} bytes came");
+}
+
+/// The first error of a read, or what it gave.
+fn read_until_answer(stream: &mut TlsStream, clear: bool) -> io::Result<usize> {
+    let mut buf = vec![0; 64 << 10];
+    for _ in 0..PATIENCE {
+        let mut bufs = [IoSliceMut::new(&mut buf)];
+        let result = if clear {
+            stream.read_clear(&mut bufs)
+        } else {
+            stream.read_vectored(&mut bufs)
+        };
+        match result {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+    panic!("no answer");
+}
+
+/// Writes a few protected bytes and a clear run.
+fn send_beside(stream: &mut TlsStream, protected: &[u8], clear: &[u8]) {
+    let mut first = Some(protected);
+    let mut sent = 0;
+    for _ in 0..PATIENCE {
+        if sent == clear.len() {
+            if done(stream.flush()).is_some() {
+                return;
+            }
+            continue;
+        }
+        let head = [IoSlice::new(protected)];
+        let head = if first.is_some() { &head[..] } else { &[] };
+        if let Some(n) = done(stream.write_beside(head, &clear[sent..])) {
+            sent += n - first.take().map_or(0, <[u8]>::len);
+        }
+    }
+    panic!("{sent} bytes were taken");
+}
+
+fn receive_clear(stream: &mut TlsStream, len: usize, numbers: &mut Numbers) -> Vec<u8> {
+    let mut got = vec![0; len];
+    let mut n = 0;
+    for _ in 0..PATIENCE {
+        if n == len {
+            return got;
+        }
+        let to = len.min(n + 1 + numbers.below(70_000));
+        // Two buffers, as a caller may have them.
+        let (a, b) = got[n..to].split_at_mut((to - n) / 2);
+        let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
+        n += done(stream.read_clear(&mut bufs)).unwrap_or(0);
+    }
+    panic!("{n} bytes came");
+}
+
+#[test]
+fn all_bytes_come_in_order_whoever_makes_the_records() {
+    for seed in 1..40 {
+        let mut numbers = Numbers(seed * 7919);
+        let piece_max = [7, 1000, 20_000, 300_000][numbers.below(4)];
+        let mut pair = Pair::new(seed, piece_max);
+        let sent = [pattern(200_000), pattern(150_001)];
+        let (mut out, mut got) = ([0, 0], [Vec::new(), Vec::new()]);
+        for _ in 0..PATIENCE {
+            for side in 0..2 {
+                let (from, to) = if side == 0 {
+                    (&mut pair.client, &mut pair.server)
+                } else {
+                    (&mut pair.server, &mut pair.client)
+                };
+                let rest = &sent[side][out[side]..];
+                // Small and large writes and reads, so that the records change hands at any time.
+                let n = rest.len().min(1 + some_size(&mut numbers));
+                let (a, b) = rest[..n].split_at(n / 3);
+                if n > 0 {
+                    let bufs = [IoSlice::new(a), IoSlice::new(b)];
+                    out[side] += done(from.write_vectored(&bufs)).unwrap_or(0);
+                }
+                let _ = done(from.flush());
+                let mut buf = vec![0; 1 + some_size(&mut numbers)];
+                let middle = buf.len() / 2;
+                let (a, b) = buf.split_at_mut(middle);
+                let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
+                let n = done(to.read_vectored(&mut bufs)).unwrap_or(0);
+                got[side].extend_from_slice(&buf[..n]);
+            }
+            if got[0].len() == sent[0].len() && got[1].len() == sent[1].len() {
+                break;
+            }
+        }
+        assert!(got == sent, "seed {seed}");
+    }
+}
+
+#[test]
+fn clear_runs_travel_between_records() {
+    for seed in 1..20 {
+        let mut numbers = Numbers(seed * 104_729);
+        let mut pair = Pair::new(seed, [5, 3000, 400_000][numbers.below(3)]);
+        for round in 0..6 {
+            let clear = pattern(1 + numbers.below(100_000));
+            let head = pattern(1 + numbers.below(300));
+            let (from, to) = if round % 2 == 0 {
+                (&mut pair.client, &mut pair.server)
+            } else {
+                (&mut pair.server, &mut pair.client)
+            };
+            send_beside(from, &head, &clear);
+            send(from, b"after");
+            assert_eq!(receive(to, head.len()), head);
+            assert!(receive_clear(to, clear.len(), &mut numbers) == clear);
+            assert_eq!(receive(to, 5), b"after");
+        }
+    }
+}
+
+#[test]
+fn clear_bytes_are_on_the_wire_and_protected_ones_are_not() {
+    let mut pair = Pair::moving(3, 400_000);
+    let (secret, open) = ([b's'; 1000], [b'c'; 1000]);
+    send_beside(&mut pair.client, &secret, &open);
+    let wire: Vec<u8> = pipe(&pair.up).bytes.iter().copied().collect();
+    assert!(wire.windows(1000).any(|w| w == open));
+    assert!(!wire.windows(20).any(|w| w == &secret[..20]));
+}
+
+#[test]
+fn what_is_changed_on_the_way_is_found() {
+    for at in [0, 1, 3, 4, 5, 700, 20_000, 40_000] {
+        let mut pair = Pair::moving(5, 400_000);
+        send(&mut pair.server, &pattern(60_000));
+        pipe(&pair.down).bytes[at] ^= 1;
+        pipe(&pair.down).ended = true;
+        let mut got = 0;
+        let error = loop {
+            match read_until_answer(&mut pair.client, false) {
+                Ok(0) => panic!("an orderly end"),
+                Ok(n) => got += n,
+                Err(error) => break error,
+            }
+        };
+        // Only the records before the wrong one were given out.
+        assert!(got <= at, "{got} bytes for a change at {at}");
+        // A length that became larger is waited for.
+        let kinds = [ErrorKind::InvalidData, ErrorKind::UnexpectedEof];
+        assert!(kinds.contains(&error.kind()), "{at}: {error}");
+    }
+}
+
+#[test]
+fn records_that_are_repeated_or_left_out_are_found() {
+    let mut pair = Pair::moving(6, 400_000);
+    send(&mut pair.client, b"one");
+    let one: Vec<u8> = pipe(&pair.up).bytes.iter().copied().collect();
+    assert_eq!(receive(&mut pair.server, 3), b"one");
+    pipe(&pair.up).bytes.extend(&one);
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+
+    let mut pair = Pair::moving(7, 400_000);
+    send(&mut pair.client, b"one");
+    pipe(&pair.up).bytes.clear();
+    send(&mut pair.client, b"two");
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn clear_bytes_never_pass_for_protected_ones() {
+    let mut pair = Pair::moving(8, 400_000);
+    // Somebody puts a run where a record is due.
+    pipe(&pair.up)
+        .bytes
+        .extend([0xf8, 0, 0, 0, 3, b'b', b'a', b'd']);
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+
+    // A reader that takes less than the whole run meets the rest of it.
+    let mut pair = Pair::moving(9, 400_000);
+    send_beside(&mut pair.client, b"head", &[1; 100]);
+    receive(&mut pair.server, 4);
+    receive_clear(&mut pair.server, 60, &mut Numbers(9));
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn protected_bytes_never_pass_for_clear_ones() {
+    let mut pair = Pair::moving(10, 400_000);
+    send(&mut pair.client, b"head");
+    receive(&mut pair.server, 4);
+    send(&mut pair.client, b"more");
+    let error = read_until_answer(&mut pair.server, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+
+    // A run without bytes would be one to wait for in vain.
+    let mut pair = Pair::moving(11, 400_000);
+    pipe(&pair.up).bytes.extend([0xf8, 0, 0, 0, 0]);
+    let error = read_until_answer(&mut pair.server, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn a_run_is_written_as_it_was_begun() {
+    let mut pair = Pair::moving(12, 100);
+    let clear = [3; 5000];
+    let head = [IoSlice::new(b"head")];
+    let begun = (0..PATIENCE).find_map(|_| done(pair.client.write_beside(&head, &clear)));
+    let left = &clear[begun.unwrap() - 4..];
+    let wrong = [
+        pair.client.write_beside(&[], &left[1..]),
+        pair.client.write_beside(&head, left),
+        pair.client.write_vectored(&[IoSlice::new(b"control")]),
+        Pair::moving(13, 100).client.write_beside(&head, &[]),
+    ];
+    for result in wrong {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn an_end_is_told_from_a_cut() {
+    let mut pair = Pair::moving(14, 400_000);
+    send(&mut pair.client, &pattern(50_000));
+    pair.client.close().unwrap();
+    assert_eq!(receive(&mut pair.server, 50_000), pattern(50_000));
+    for _ in 0..3 {
+        assert_eq!(read_until_answer(&mut pair.server, false).unwrap(), 0);
+    }
+
+    let mut pair = Pair::moving(15, 400_000);
+    send(&mut pair.client, &pattern(50_000));
+    pipe(&pair.up).ended = true;
+    receive(&mut pair.server, 50_000);
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+
+    for taken in [0, 3, 60] {
+        let mut pair = Pair::moving(16, 400_000);
+        send_beside(&mut pair.client, b"head", &[1; 100]);
+        receive(&mut pair.server, 4);
+        pipe(&pair.up).bytes.truncate(taken);
+        pipe(&pair.up).ended = true;
+        let error = loop {
+            match read_until_answer(&mut pair.server, true) {
+                Ok(n) => assert!(n > 0, "an orderly end within a run"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+    }
+}
+
+#[test]
+fn a_close_before_the_records_changed_hands_is_seen_after() {
+    let mut pair = Pair::new(17, 400_000);
+    send(&mut pair.client, b"last words");
+    pair.client.close().unwrap();
+    assert_eq!(receive(&mut pair.server, 10), b"last words");
+    assert_eq!(read_until_answer(&mut pair.server, false).unwrap(), 0);
+}
+
+#[test]
+fn a_change_of_keys_is_refused_clearly() {
+    let mut pair = Pair::new(18, 400_000);
+    let bytes = pattern(40 << 10);
+    // Only the server makes its own records.
+    send(&mut pair.server, &bytes);
+    let mut got = Vec::new();
+    while got.len() < bytes.len() {
+        got.extend(receive(&mut pair.client, 512));
+    }
+    assert!(got == bytes);
+    pair.client.change_keys();
+    send(&mut pair.client, b"x");
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn keys_wear_out_before_they_are_used_up() {
+    let mut pair = Pair::moving(19, 400_000);
+    assert!(!pair.client.is_worn());
+    pair.client.wear(40);
+    let mut written = 0;
+    let error = loop {
+        match pair.client.write_vectored(&[IoSlice::new(b"record")]) {
+            Ok(_) => written += 1,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) => break e,
+        }
+        assert!(written < 100, "no end");
+        if written == 35 {
+            assert!(pair.client.is_worn());
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Other, "{error}");
+}
+
+#[test]
+fn records_of_nothing_come_to_an_end() {
+    let mut pair = Pair::moving(20, 400_000);
+    for _ in 0..40 {
+        pair.client.send_empty_record();
+    }
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
