@@ -64,7 +64,7 @@ fn run(
 fn accept(bytes: &[u8], piece: usize, is_protected: bool, script: u8) -> Outcome {
     let limits = Limits::default();
     let mut acceptor = match is_protected {
-        true => Acceptor::protected(&METHODS),
+        true => Acceptor::protected(&METHODS, true),
         false => Acceptor::new(),
     };
     let (mut is_proved, mut steps) = (!is_protected, 0);

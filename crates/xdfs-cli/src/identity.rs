@@ -117,6 +117,7 @@ pub(crate) fn security(
     Ok(Some(ClientSecurity {
         trust,
         credentials: credentials(flags, place, &folder)?,
+        level: flags.protect.into(),
     }))
 }
 

@@ -12,7 +12,7 @@ use xdfs::{Address, Code, Fault, ServerBuilder};
 
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
-use crate::flags::{OutputFlags, ServeFlags};
+use crate::flags::{LevelFlag, OutputFlags, ServeFlags};
 use crate::identity;
 use crate::interrupt::handle_signals;
 use crate::report::print;
@@ -28,6 +28,7 @@ struct Config {
     root: Option<PathBuf>,
     read_only: Option<bool>,
     insecure: Option<bool>,
+    protect: Option<LevelFlag>,
     sessions_max: Option<NonZeroUsize>,
     grace_seconds: Option<u32>,
     folder: Option<PathBuf>,
@@ -203,7 +204,10 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
         None
     } else {
         let base = flags.config.as_deref().and_then(Path::parent);
-        Some(security(&mut config, base)?)
+        let level = flags.protect.or(config.protect).unwrap_or_default();
+        let mut security = security(&mut config, base)?;
+        security.takes_clear = level == LevelFlag::Clear;
+        Some(security)
     };
     let default = ServerBuilder::default();
     let listen = if flags.listen.is_empty() {

@@ -229,7 +229,10 @@ impl Acceptor {
         let (machine, place) = match &self.config.access {
             Access::Open(_) => (handshake::Acceptor::new(), None),
             Access::Guarded(gate) => match gate.knock(&stream.peer()) {
-                Ok(place) => (handshake::Acceptor::protected(gate.methods()), Some(place)),
+                Ok(place) => {
+                    let (methods, clear) = (gate.methods(), gate.takes_clear());
+                    (handshake::Acceptor::protected(methods, clear), Some(place))
+                }
                 Err(fault) => {
                     // Without a word: an answer would cost more than the question.
                     tracing::info!(peer = %stream.peer(), %fault, "a channel is refused");
@@ -469,10 +472,15 @@ impl Acceptor {
         };
         let peer = pending.stream.peer();
         let host = host_of(&peer);
+        let takes_clear = match &self.config.access {
+            Access::Open(_) => false,
+            Access::Guarded(gate) => gate.takes_clear(),
+        };
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
             store,
             place,
+            takes_clear,
             limits.clone(),
             &request,
             &accepted,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, JoinRequest, Scope};
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, JoinRequest, Level, Scope};
 use xdfs_proto::handshake::{Initiator, Purpose};
 use xdfs_proto::{ChannelIndex, Fault};
 use xdfs_xio::{Protection, Stream};
@@ -73,6 +73,8 @@ pub(crate) struct Outgoing {
     header: [u8; BLOCK_HEADER_BYTES],
     payload: Payload,
     len: usize,
+    /// The payload goes beside the protection.
+    clear: bool,
     /// Bytes of header and payload that were written.
     written: usize,
 }
@@ -95,7 +97,14 @@ pub(crate) struct Channel {
     pub(crate) phase: Phase,
     pub(crate) peer: String,
     /// Blocks carry check values, because the stack doesn't protect them.
-    pub(crate) check: bool,
+    check: bool,
+    /// Payload may come, and goes, beside the protection.
+    pub(crate) clear_in: bool,
+    clear_out: bool,
+    /// The level to announce before the next block.
+    level_due: Option<Level>,
+    /// How often it was announced that payload goes in the clear, less how often the peer said so.
+    clear_asked: u32,
     /// What protects it, known when it is open.
     pub(crate) protection: Option<Protection>,
     /// Its place among the channels of its user (acceptor).
@@ -137,6 +146,10 @@ impl Channel {
             index,
             peer: stream.peer(),
             check: !stream.capabilities().integrity,
+            clear_in: false,
+            clear_out: false,
+            level_due: None,
+            clear_asked: 0,
             protection: None,
             place: None,
             stream,
@@ -205,8 +218,33 @@ impl Channel {
         self.control.len() - self.control_written
     }
 
+    /// Blocks that are sent carry check values.
+    pub(crate) fn checks(&self) -> bool {
+        self.check || self.clear_out
+    }
+
+    /// The block that `header` announces carries a check value.
+    pub(crate) fn is_checked(&self, header: &BlockHeader) -> bool {
+        self.check || header.clear
+    }
+
+    /// Announces how the payload of the next blocks travels.
+    pub(crate) fn set_level(&mut self, level: Level) {
+        self.level_due = Some(level);
+    }
+
+    /// Whether the peer's word that its payload comes in the clear answers one of this side.
+    pub(crate) fn takes_answer(&mut self) -> bool {
+        let asked = self.clear_asked;
+        self.clear_asked = asked.saturating_sub(1);
+        asked > 0
+    }
+
     pub(crate) fn has_pending(&self) -> bool {
-        self.outgoing.is_some() || self.control_pending() > 0 || self.stream.has_unflushed()
+        self.outgoing.is_some()
+            || self.level_due.is_some()
+            || self.control_pending() > 0
+            || self.stream.has_unflushed()
     }
 
     /// Gives up the block on its way, when the channel closes.
@@ -214,11 +252,13 @@ impl Channel {
         self.outgoing.take().map(|o| o.payload)
     }
 
-    /// Starts to send a block. There must be none on its way.
+    /// Starts to send a block, at the level that was announced. There must be none on its way.
     pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
+        let clear = self.clear_out;
         self.outgoing = Some(Outgoing {
-            header: header.encode(),
+            header: BlockHeader { clear, ..*header }.encode(),
+            clear,
             payload,
             len: header.length as usize,
             written: 0,
@@ -229,7 +269,15 @@ impl Channel {
     /// all in one call of the stream where it can be.
     pub(crate) fn write(&mut self) -> io::Result<Written> {
         loop {
+            if self.outgoing.is_none()
+                && let Some(level) = self.level_due.take()
+            {
+                self.push(&Frame::Protect(level));
+                self.clear_out = level == Level::Clear;
+                self.clear_asked += u32::from(self.clear_out);
+            }
             let control = &self.control[self.control_written..];
+            let clear = self.outgoing.as_ref().is_some_and(|o| o.clear);
             let begun = self.outgoing.as_ref().is_some_and(|o| o.written > 0);
             let (header, payload) = self.outgoing.as_ref().map_or((&[][..], &[][..]), |o| {
                 let payload = &o.payload.bytes()[..o.len];
@@ -259,7 +307,12 @@ impl Channel {
                     IoSlice::new(payload),
                 ]
             };
-            let n = match self.stream.write_vectored(&slices) {
+            let result = match (clear, begun) {
+                (false, _) => self.stream.write_vectored(&slices),
+                (true, false) => self.stream.write_beside(&slices[..2], payload),
+                (true, true) => self.stream.write_beside(&[], payload),
+            };
+            let n = match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Written::Blocked),
@@ -322,6 +375,7 @@ impl Channel {
     /// At most `limit` bytes of payload. Returns how many, and whether all that was asked for came.
     pub(crate) fn read_payload(&mut self, limit: usize) -> io::Result<Option<(usize, bool)>> {
         let Some(Incoming {
+            header,
             remaining,
             piece: Some((buffer, filled)),
             ..
@@ -331,6 +385,13 @@ impl Channel {
         };
         let mut lookahead = [0; LOOKAHEAD_BYTES];
         let want = (*remaining).min(buffer.len() - *filled).min(limit);
+        if header.clear {
+            let mut bufs = [IoSliceMut::new(&mut buffer[*filled..*filled + want])];
+            let n = self.stream.read_clear(&mut bufs)?;
+            *filled += n;
+            *remaining -= n;
+            return Ok(Some((n, n == want)));
+        }
         let ahead = if want == *remaining {
             LOOKAHEAD_BYTES
         } else {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use xdfs_proto::frame::Level;
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{Source, Store};
 use xdfs_sys::poll::{Event, Notifier, Token};
@@ -38,8 +39,10 @@ pub enum Command {
         /// Held as long as the channel: its place among those of its user.
         place: Option<Place>,
     },
-    /// Takes one channel out of the session in an orderly way.
+    /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,
+    /// Changes how payload travels from now on, in both directions (initiator only).
+    Protect(Level),
     /// Starts a transfer (initiator only).
     Start(Box<Job>),
 }
@@ -169,7 +172,7 @@ pub struct Outcome {
     /// From the order, or from the end of the transfer before it if that was later, to the
     /// publication. Zero for a dry run.
     pub elapsed: Duration,
-    /// Most channels that were alive at once.
+    /// Most channels that were alive at once, without those that were leaving.
     pub channels: u32,
     /// Bytes that were durable already and weren't sent again.
     pub resumed_bytes: u64,

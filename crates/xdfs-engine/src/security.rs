@@ -86,6 +86,9 @@ pub trait Gate: Send + Sync + fmt::Debug {
     /// The methods that are taken, as numbers on the wire.
     fn methods(&self) -> &[u8];
 
+    /// Whether payload may travel in the clear, beside the protection.
+    fn takes_clear(&self) -> bool;
+
     /// A channel of `peer` begins. What is returned is held until the channel is in a session.
     ///
     /// # Errors

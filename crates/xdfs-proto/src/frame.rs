@@ -52,6 +52,8 @@ pub mod kind {
     pub const PROOF: u8 = 0x08;
     /// Answers AUTH or PROOF: it is proved.
     pub const AUTH_OK: u8 = 0x09;
+    /// Sets the level of the payload that follows on the channel.
+    pub const PROTECT: u8 = 0x0a;
     /// End of the session.
     pub const EOFT: u8 = 0x10;
     /// End of a file.
@@ -214,13 +216,26 @@ pub struct Accept {
     pub durable: Vec<Fragment>,
 }
 
+/// How the payload of a protected channel travels; everything else is always protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Protected like everything else.
+    #[default]
+    Private,
+    /// In the clear beside the protection, with check values: who listens can read it, and who
+    /// stands in the middle can change it so that the check value fits.
+    Clear,
+}
+
 /// The header of a BLOCK; its payload follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
     /// The file.
     pub file: FileId,
-    /// CRC-32C of the payload; 0 where the transport checks integrity itself.
+    /// CRC-32C of the payload; 0 where the channel checks integrity itself.
     pub check: u32,
+    /// The payload travels beside the protection of the channel.
+    pub clear: bool,
     /// Where the payload belongs, counted from the start of the transferred range.
     pub offset: u64,
     /// Bytes of payload; at least 1.
@@ -261,9 +276,12 @@ pub enum Frame {
         /// The name of the user at the acceptor.
         user: String,
     },
+    /// From here on, blocks of the sender of this frame travel so on this channel.
+    Protect(Level),
     /// End of the session: no more files; both sides close all channels.
     Eoft,
-    /// This channel will carry no further frame from its sender; the session goes on without it.
+    /// This channel will carry no further data frame from its sender; the session goes on without
+    /// it.
     Leave,
     /// All blocks of a file were handed to channels; the channels stay for the next file.
     Eofr {
@@ -404,6 +422,8 @@ impl FrameHeader {
     }
 }
 
+/// BLOCK: the payload travels beside the protection.
+const BLOCK_CLEAR: u8 = 1 << 0;
 /// Bytes of the body of a BLOCK before its payload.
 const BLOCK_BODY_HEADER: u32 = (BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
 
@@ -413,6 +433,7 @@ impl BlockHeader {
     pub fn encode(&self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         bytes[0] = kind::BLOCK;
+        bytes[1] = if self.clear { BLOCK_CLEAR } else { 0 };
         let length = self.length.saturating_add(BLOCK_BODY_HEADER);
         bytes[4..8].copy_from_slice(&length.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.file.0.to_be_bytes());
@@ -443,6 +464,7 @@ impl BlockHeader {
         Ok(Self {
             file,
             check,
+            clear: header.flags & BLOCK_CLEAR != 0,
             offset,
             length,
         })

@@ -64,6 +64,8 @@ pub enum Purpose {
 
 /// The feature by which an acceptor names the methods of proof that it takes: one byte a method.
 const AUTHENTICATION: u16 = 1;
+/// The feature by which both sides say that payload may travel in the clear.
+const CLEAR_PAYLOAD: u16 = 2;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -73,12 +75,21 @@ fn authentication(methods: &[u8]) -> Feature {
     }
 }
 
+fn clear_payload() -> Feature {
+    Feature {
+        id: CLEAR_PAYLOAD,
+        name: "clear-payload".into(),
+        value: Vec::new(),
+    }
+}
+
 /// The initiator's end.
 #[derive(Debug)]
 pub struct Initiator {
     purpose: Purpose,
     hello: Hello,
     welcomed: bool,
+    takes_clear: bool,
     proof: ProofState,
     user: Option<String>,
 }
@@ -118,7 +129,7 @@ impl Initiator {
     #[must_use]
     pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
         let hello = Hello {
-            features: vec![authentication(&[])],
+            features: vec![authentication(&[]), clear_payload()],
             ..Hello::default()
         };
         let proof = match purpose {
@@ -138,6 +149,7 @@ impl Initiator {
             purpose,
             hello,
             welcomed: false,
+            takes_clear: false,
             proof,
             user: None,
         }
@@ -147,6 +159,12 @@ impl Initiator {
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    /// Whether the acceptor takes payload in the clear, once it has answered HELLO.
+    #[must_use]
+    pub fn takes_clear(&self) -> bool {
+        self.takes_clear
     }
 
     /// Sends the first step of the proof, and where it is the `only` one the request too.
@@ -198,6 +216,8 @@ impl Initiator {
                 Answer::Welcome(welcome) => {
                     self.hello.check(&welcome)?;
                     self.welcomed = true;
+                    let mut features = welcome.features.iter();
+                    self.takes_clear = features.any(|f| f.id == CLEAR_PAYLOAD);
                     if self.proof == ProofState::Due {
                         let offered = welcome
                             .features
@@ -293,13 +313,18 @@ impl Acceptor {
         }
     }
 
-    /// A fresh channel that is protected: a session needs a proof by one of `methods`.
+    /// A fresh channel that is protected: a session needs a proof by one of `methods`, and payload
+    /// may travel in the clear if `clear`.
     #[must_use]
-    pub fn protected(methods: &[u8]) -> Self {
+    pub fn protected(methods: &[u8], clear: bool) -> Self {
+        let mut features = vec![authentication(methods)];
+        if clear {
+            features.push(clear_payload());
+        }
         Self {
             greeted: false,
             proof: ProofState::Due,
-            features: vec![authentication(methods)],
+            features,
         }
     }
 

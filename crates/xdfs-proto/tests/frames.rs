@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader,
-    JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start, kind,
+    JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
+    kind,
 };
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
 use xdfs_proto::{
@@ -198,6 +199,8 @@ fn frame() -> impl Strategy<Value = Frame> {
         Frame::JoinOk,
         Frame::Eoft,
         Frame::Leave,
+        Frame::Protect(Level::Private),
+        Frame::Protect(Level::Clear),
         Frame::Noop,
         Frame::Conm,
         Frame::XpathM,
@@ -323,9 +326,9 @@ proptest! {
 
     #[test]
     fn a_block_header_reads_back_as_written(
-        file: u32, check: u32, offset in 0u64..1 << 63, length in 1u32..=16 << 20,
+        file: u32, check: u32, clear: bool, offset in 0u64..1 << 63, length in 1u32..=16 << 20,
     ) {
-        let block = BlockHeader { file: FileId(file), check, offset, length };
+        let block = BlockHeader { file: FileId(file), check, clear, offset, length };
         let bytes = block.encode();
         let (header, rest) = bytes.split_first_chunk().unwrap();
         let header = FrameHeader::decode(*header, &Limits::default()).unwrap();
@@ -348,7 +351,7 @@ fn only_the_kinds_of_the_table_exist() {
     let known: Vec<u8> = (0..=255)
         .filter(|k| FrameHeader::decode(header(*k, 0, 20), &limits).is_ok())
         .collect();
-    let expected: Vec<u8> = (0x01..=0x09)
+    let expected: Vec<u8> = (0x01..=0x0a)
         .chain(0x10..=0x1f)
         .chain([0x20, 0x21, 0x7f])
         .collect();
@@ -399,7 +402,8 @@ fn undefined_flags_and_reserved_bits_are_refused() {
     assert_eq!(defined(kind::XFTSM), 1);
     assert_eq!(defined(kind::XFTSMU), 0x3f);
     assert_eq!(defined(kind::OFFER), 0x3f);
-    assert_eq!(defined(kind::BLOCK), 0);
+    assert_eq!(defined(kind::BLOCK), 1);
+    assert_eq!(defined(kind::PROTECT), 0);
     assert_eq!(defined(kind::ACK), 0);
     let mut bytes = header(kind::NOOP, 0, 0);
     bytes[3] = 1;

@@ -269,6 +269,7 @@ fn s1_the_first_frame_is_session_or_join() {
     let block = BlockHeader {
         file: FileId(1),
         check: 0,
+        clear: false,
         offset: 0,
         length: 5,
     };

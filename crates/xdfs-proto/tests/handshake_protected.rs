@@ -63,9 +63,17 @@ fn feature(methods: &[u8]) -> Feature {
     }
 }
 
+fn clear() -> Feature {
+    Feature {
+        id: 2,
+        name: "clear-payload".into(),
+        value: Vec::new(),
+    }
+}
+
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    let features = vec![feature(&[])];
+    let features = vec![feature(&[]), clear()];
     Hello {
         features,
         ..Hello::default()
@@ -173,7 +181,7 @@ impl<M: Machine> End<M> {
 }
 
 fn acceptor() -> End<Acceptor> {
-    End::new(Acceptor::protected(&METHODS))
+    End::new(Acceptor::protected(&METHODS, true))
 }
 
 fn initiator(purpose: Purpose) -> End<Initiator> {

@@ -105,6 +105,7 @@ fn header(offset: u64) -> BlockHeader {
     BlockHeader {
         file: FILE,
         check: 0,
+        clear: false,
         offset,
         length: BLOCK as u32,
     }

@@ -15,7 +15,7 @@ use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
 use crate::remote::{Address, RemotePlace};
-use crate::security::{ClientSecurity, Fingerprint, SecureIdentity};
+use crate::security::{ClientSecurity, Fingerprint, Level, SecureIdentity};
 use crate::sinks::Nameless;
 use crate::transfer::{LocalPlace, SessionEnd, Transfer, TransferOptions};
 
@@ -57,6 +57,7 @@ impl Client {
     /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        let level = options.security.as_ref().map(|s| s.level);
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(
                 security,
@@ -77,6 +78,7 @@ impl Client {
             },
             user: place.user.clone().unwrap_or_default(),
             identity: identity.clone().map(|own| own as Arc<dyn Identity>),
+            level: level.unwrap_or_default(),
         };
         let path_bytes_max = options.limits.path_bytes_max;
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
@@ -231,6 +233,13 @@ impl Client {
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
         let _ = self.commands.send(Command::BreakChannel);
+    }
+
+    /// Changes how the payload of this session travels from now on, in both directions, also that
+    /// of transfers that are under way. Only for protected sessions; one whose server doesn't take
+    /// [`Level::Clear`] ends with `protection-refused`.
+    pub fn protect(&self, level: Level) {
+        let _ = self.commands.send(Command::Protect(level));
     }
 
     /// Takes one channel out of the session in an orderly way; another takes its place.

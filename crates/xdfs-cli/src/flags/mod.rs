@@ -11,7 +11,8 @@ mod users;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use serde::Deserialize;
 use tracing::Level;
 
 pub(crate) use cp::CpFlags;
@@ -221,12 +222,41 @@ pub(crate) struct SecurityFlags {
     #[arg(long)]
     pub(crate) known_only: bool,
 
+    /// How payload travels: private, or clear beside the protection.
+    ///
+    /// With `clear`, who you are and everything but the content of files is protected as ever;
+    /// the content can be read by who listens on the way, and is guarded by check values, which
+    /// find errors but no deliberate change (a digest does: --digest blake3). It is faster. Only
+    /// servers that were started with `--protect clear` take it.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LevelFlag::Private)]
+    pub(crate) protect: LevelFlag,
+
     /// Open channels without encryption and authentication.
     ///
     /// Only servers that were started with --insecure take them.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "cert", "ca",
-        "pin", "known_only"])]
+        "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
+}
+
+/// How payload travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LevelFlag {
+    /// Protected like everything else.
+    #[default]
+    Private,
+    /// Beside the protection, with check values.
+    Clear,
+}
+
+impl From<LevelFlag> for xdfs::security::Level {
+    fn from(flag: LevelFlag) -> Self {
+        match flag {
+            LevelFlag::Private => Self::Private,
+            LevelFlag::Clear => Self::Clear,
+        }
+    }
 }
 
 #[cfg(test)]

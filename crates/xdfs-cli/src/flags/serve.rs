@@ -7,6 +7,8 @@ use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use tracing::Level;
 use xdfs::Address;
 
+use super::LevelFlag;
+
 /// Serve a directory.
 ///
 /// Clients read and write beneath the root and nowhere else: paths are resolved by the kernel
@@ -27,6 +29,7 @@ The file of --config is TOML; flags go before it:
   root = \"/srv/data\"      # relative to the directory of the file
   read_only = false
   insecure = false
+  protect = \"private\"     # \"clear\": clients may ask for payload in the clear
   sessions_max = 256
   grace_seconds = 10
   folder = \"server\"        # the server's key, users, lists of keys
@@ -90,6 +93,13 @@ pub(crate) struct ServeFlags {
         default_missing_value = "true"
     )]
     pub(crate) insecure: Option<bool>,
+
+    /// The least that clients get away with: private, or clear for payload beside the protection.
+    ///
+    /// With `clear`, clients may ask for it by `--protect clear`; what it gives up is said there.
+    /// Default: private.
+    #[arg(long, value_name = "LEVEL", value_enum, conflicts_with = "insecure")]
+    pub(crate) protect: Option<LevelFlag>,
 
     /// Print a line for another machine that lets it in once, within a day.
     #[arg(long, conflicts_with = "insecure")]

@@ -92,6 +92,30 @@ fn other_machines_are_served_with_protection_or_by_request_without() {
 }
 
 #[test]
+fn payload_is_clear_where_both_sides_say_so() {
+    let place = Place::new();
+    let source = place.make_here("a", b"abc");
+    let local = ["--listen", "127.0.0.1:0"];
+    let server = Server::start_with(&place.root(), &local);
+    let url = server.url("/a");
+    // Neither refused silently nor granted in another way.
+    xdfs(["cp", "--protect", "clear", &source, &url]).fails(17, &["--protect clear"]);
+    assert!(names(place.root()).is_empty());
+    let flags = [&local[..], &["--protect", "clear"]].concat();
+    let server = Server::start_with(&place.root(), &flags);
+    xdfs(["cp", "--protect", "clear", &source, &server.url("/a")]).ok();
+    xdfs(["cp", "--protect", "private", &source, &server.url("/b")]).ok();
+    xdfs(["cp", &source, &server.url("/c")]).ok();
+    for name in ["a", "b", "c"] {
+        assert_content(place.remote(name), b"abc");
+    }
+    xdfs(["cp", "--insecure", "--protect", "clear", &source, &url]).fails(2, &["--protect"]);
+    let file = place.make_here("clear.toml", b"protect = \"clear\"\n");
+    let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "-c", &file]);
+    xdfs(["cp", "--protect", "clear", &source, &server.url("/d")]).ok();
+}
+
+#[test]
 fn settings_come_from_a_file_and_flags_go_first() {
     let place = Place::new();
     let file = place.make_here(

@@ -56,6 +56,7 @@ impl<K: Kernel> Pipeline<K> {
                         self.replace_channel(slot);
                     }
                 }
+                Command::Protect(level) => self.want_level(level),
                 Command::Start(job) => self.start(*job),
             }
         }
@@ -141,6 +142,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.dial_missing();
                 Ok(())
             }
+            Frame::Protect(level) => self.take_level(slot, level),
             Frame::Eoft => {
                 self.end(Ok(()));
                 Ok(())

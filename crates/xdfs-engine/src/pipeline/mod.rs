@@ -15,6 +15,7 @@
 mod closing;
 mod control;
 mod deadline;
+mod level;
 mod open;
 mod receive;
 mod send;
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{Frame, SessionAccept, SessionRequest, Start};
+use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
 use xdfs_proto::{ChannelIndex, Fault, FileId, Limits};
@@ -84,6 +85,8 @@ pub struct Dial {
     pub user: String,
     /// Opens channels that are protected, and proves who this side is; `None` for plain ones.
     pub identity: Option<Arc<dyn Identity>>,
+    /// How payload travels on protected channels.
+    pub level: Level,
 }
 
 /// Who opened the session.
@@ -92,6 +95,8 @@ enum Role {
     Initiator(Dialer),
     Acceptor {
         store: Arc<dyn Store>,
+        /// Payload may travel in the clear.
+        takes_clear: bool,
         /// Held as long as the session lives.
         _place: Option<Place>,
     },
@@ -184,6 +189,7 @@ impl<K: Kernel> Pipeline<K> {
         kernel: K,
         store: Arc<dyn Store>,
         place: Option<Place>,
+        takes_clear: bool,
         limits: Limits,
         request: &SessionRequest,
         accepted: &SessionAccept,
@@ -194,6 +200,7 @@ impl<K: Kernel> Pipeline<K> {
         let (mut pipeline, commands) = {
             let role = Role::Acceptor {
                 store,
+                takes_clear,
                 _place: place,
             };
             Self::new(kernel, role, limits)

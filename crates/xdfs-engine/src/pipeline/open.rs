@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::frame::{Frame, JoinRequest, Level, Scope, SessionAccept, SessionRequest};
 use xdfs_proto::handshake::{InitiatorStep, Purpose};
 use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSecret};
 use xdfs_sys::poll::Token;
@@ -20,10 +20,12 @@ const FAILURES_MAX: u32 = 8;
 /// The initiator's side of opening channels.
 #[derive(Debug)]
 pub(super) struct Dialer {
-    dial: Dial,
+    pub(super) dial: Dial,
     endpoint_index: usize,
     request: SessionRequest,
     secret: Option<SessionSecret>,
+    /// The acceptor takes payload in the clear.
+    pub(super) takes_clear: bool,
     /// How many channels there shall be.
     wanted: u32,
     next_index: u32,
@@ -41,6 +43,7 @@ impl Dialer {
             endpoint_index: 0,
             request,
             secret: None,
+            takes_clear: false,
             wanted,
             next_index: 0,
             opening: 0,
@@ -163,6 +166,12 @@ impl<K: Kernel> Pipeline<K> {
         self.live += 1;
         self.live_max = self.live_max.max(self.staying());
         self.strict_met |= !self.strict || self.live >= self.channels_max;
+        if let Role::Initiator(dialer) = &self.role
+            && dialer.dial.level == Level::Clear
+            && let Some(Some(channel)) = self.channels.get_mut(slot)
+        {
+            channel.set_level(Level::Clear);
+        }
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
         self.queue(slot);
@@ -404,6 +413,7 @@ impl<K: Kernel> Pipeline<K> {
             let mut out = Vec::new();
             let step = initiator.receive(&channel.input, &self.limits, &mut out);
             let user = initiator.user().map(str::to_owned);
+            let takes_clear = initiator.takes_clear();
             channel.push_bytes(&out);
             match step {
                 Ok((InitiatorStep::Wait, used)) => {
@@ -429,6 +439,10 @@ impl<K: Kernel> Pipeline<K> {
                     channel.consume(used);
                     self.last_heard = self.now;
                     self.measure_round_trip();
+                    if let Err(fault) = self.learn_level(takes_clear) {
+                        self.opening_failed(slot, fault);
+                        return;
+                    }
                     if let Err(fault) = self.prove(slot, step) {
                         self.opening_failed(slot, fault);
                         return;

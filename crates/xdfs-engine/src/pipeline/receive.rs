@@ -231,6 +231,9 @@ impl<K: Kernel> Pipeline<K> {
                 ),
             )));
         }
+        if header.clear {
+            self.check_clear(slot).map_err(Trouble::Session)?;
+        }
         let disposition = self
             .receiver
             .begin_block(index, &header)
@@ -245,7 +248,9 @@ impl<K: Kernel> Pipeline<K> {
             Disposition::Take(kind) => Some(kind),
         };
         channel.incoming = Some(Incoming {
-            hasher: kind.map(|k: DigestKind| BlockHasher::new(k, channel.check, header.offset)),
+            hasher: kind.map(|k: DigestKind| {
+                BlockHasher::new(k, channel.is_checked(&header), header.offset)
+            }),
             remaining: header.length as usize,
             header,
             whole: self.ordered.contains(&header.file),
@@ -354,11 +359,14 @@ impl<K: Kernel> Pipeline<K> {
         let Some(Some(channel)) = self.channels.get_mut(slot) else {
             return;
         };
-        let (index, check) = (channel.index, channel.check);
-        let Some(incoming) = &mut channel.incoming else {
+        let Some(incoming) = &channel.incoming else {
             return;
         };
         let header = incoming.header;
+        let (index, check) = (channel.index, channel.is_checked(&header));
+        let Some(incoming) = &mut channel.incoming else {
+            return;
+        };
         let Some((buffer, len)) = incoming.piece.take() else {
             return;
         };

@@ -162,7 +162,7 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.put_back(extent);
             return false;
         };
-        let (index, check) = (channel.index, channel.check);
+        let (index, check) = (channel.index, channel.checks());
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {
@@ -195,6 +195,7 @@ impl<K: Kernel> Pipeline<K> {
                 let header = BlockHeader {
                     file: extent.file,
                     check,
+                    clear: false,
                     offset: extent.range.start,
                     // A block is never longer than the session's block size, a `u32`.
                     length: u32::try_from(len).unwrap_or(u32::MAX),

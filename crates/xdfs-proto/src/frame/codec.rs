@@ -4,8 +4,9 @@
 //! decoder refuses what the encoder would not write. Nothing is optional by position.
 
 use super::{
-    Accept, AuthRequest, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader, JoinRequest, Offer,
-    Request, Scope, SessionAccept, SessionRequest, SourceTag, Start, kind,
+    Accept, AuthRequest, BLOCK_CLEAR, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader,
+    JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
+    kind,
 };
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
 use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
@@ -52,9 +53,9 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
                 | OFFER_MTIME,
         ),
         kind::XFTSM => Some(REQUEST_LENGTH),
-        kind::SESSION_OK..=kind::AUTH_OK
+        kind::BLOCK => Some(BLOCK_CLEAR),
+        kind::SESSION_OK..=kind::PROTECT
         | kind::EOFT..=kind::CANCEL
-        | kind::BLOCK
         | kind::HOLE
         | kind::EXCEPTION => Some(0),
         _ => None,
@@ -112,6 +113,7 @@ impl Frame {
             Self::Challenge(_) => (kind::CHALLENGE, 0),
             Self::Proof(_) => (kind::PROOF, 0),
             Self::AuthOk { .. } => (kind::AUTH_OK, 0),
+            Self::Protect(_) => (kind::PROTECT, 0),
             Self::Eoft => (kind::EOFT, 0),
             Self::Leave => (kind::LEAVE, 0),
             Self::Eofr { .. } => (kind::EOFR, 0),
@@ -161,6 +163,10 @@ impl Frame {
             }
             Self::Challenge(body) | Self::Proof(body) => w.bytes(body, PROOF_BYTES_MAX),
             Self::AuthOk { user } => w.text(user, USER_BYTES_MAX),
+            Self::Protect(level) => w.u8(match level {
+                Level::Private => 0,
+                Level::Clear => 1,
+            }),
             Self::JoinOk
             | Self::Eoft
             | Self::Leave
@@ -273,6 +279,11 @@ impl Frame {
             kind::AUTH_OK => Self::AuthOk {
                 user: r.text(USER_BYTES_MAX, "user")?,
             },
+            kind::PROTECT => Self::Protect(match r.u8("level")? {
+                0 => Level::Private,
+                1 => Level::Clear,
+                _ => return Err(DecodeError::Invalid("level")),
+            }),
             kind::LEAVE => Self::Leave,
             kind::EOFT => Self::Eoft,
             kind::EOFR => {
@@ -355,6 +366,7 @@ impl Frame {
             Self::Challenge(_) => "CHALLENGE",
             Self::Proof(_) => "PROOF",
             Self::AuthOk { .. } => "AUTH-OK",
+            Self::Protect(_) => "PROTECT",
             Self::Eoft => "EOFT",
             Self::Leave => "LEAVE",
             Self::Eofr { .. } => "EOFR",

@@ -38,6 +38,7 @@ fn header(file: u32, offset: u64, length: u64) -> BlockHeader {
     BlockHeader {
         file: FileId(file),
         check: 0,
+        clear: false,
         offset,
         length: length as u32,
     }

@@ -604,6 +604,7 @@ impl World {
         let header = BlockHeader {
             file,
             check,
+            clear: false,
             offset: start,
             length: payload.len() as u32,
         };

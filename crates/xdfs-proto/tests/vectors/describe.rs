@@ -131,6 +131,7 @@ pub(crate) fn frame(frame: &Frame) -> Value {
         Frame::Auth(a) => json!({ "method": a.method, "user": a.user, "body": hex(&a.body) }),
         Frame::Challenge(body) | Frame::Proof(body) => json!({ "body": hex(body) }),
         Frame::AuthOk { user } => json!({ "user": user }),
+        Frame::Protect(level) => json!({ "level": format!("{level:?}").to_lowercase() }),
         Frame::Eofr {
             file,
             length,
@@ -187,6 +188,7 @@ pub(crate) fn block(header: &BlockHeader, payload: &[u8]) -> Value {
         "frame": "BLOCK",
         "file": header.file.0,
         "check": header.check,
+        "clear": header.clear,
         "offset": wide(header.offset),
         "length": header.length,
         "payload": hex(payload),

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use xdfs_proto::Limits;
 use xdfs_proto::digest::{BlockHasher, DigestKind};
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader};
+use xdfs_proto::frame::{
+    BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, Level,
+};
 use xdfs_proto::opening::{Answer, Hello};
 
 fn file(group: &str) -> PathBuf {
@@ -166,13 +168,15 @@ fn every_kind_of_frame_has_a_vector() {
 #[test]
 fn blocks() {
     let mut made = Vec::new();
-    for (name, file, offset, check, payload) in samples::blocks() {
+    for (name, file, offset, level, payload) in samples::blocks() {
+        let check = level.is_some();
         let mut hasher = BlockHasher::new(DigestKind::None, check, offset);
         hasher.update(&payload);
         let length = payload.len() as u32;
         let header = BlockHeader {
             file,
             check: hasher.finish(file).0,
+            clear: level == Some(Level::Clear),
             offset,
             length,
         };

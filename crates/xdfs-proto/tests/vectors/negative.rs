@@ -289,6 +289,11 @@ pub(crate) fn frames() -> Vec<Value> {
             damaged(&sample("exception-session"), body + 7, &[3]),
         ),
         (
+            "protect-level-unknown",
+            damaged(&sample("protect-clear"), body, &[2]),
+        ),
+        ("protect-empty", resized("protect-clear", -1)),
+        (
             "exception-control-character",
             damaged(&sample("exception-session"), body + 14, &[7]),
         ),
@@ -300,11 +305,13 @@ pub(crate) fn blocks() -> Vec<Value> {
     let header = BlockHeader {
         file,
         check: 0,
+        clear: false,
         offset,
         length: payload.len() as u32,
     };
     let good = [header.encode().as_slice(), &payload].concat();
     list(&[
+        ("block-flag-unknown", damaged(&good, 1, &[2])),
         ("block-empty", damaged(&good, 4, &16u32.to_be_bytes())),
         (
             "block-shorter-than-its-header",

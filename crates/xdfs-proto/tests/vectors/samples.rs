@@ -2,8 +2,8 @@
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, AuthRequest, Frame, JoinRequest, Offer, Request, Scope, SessionAccept, SessionRequest,
-    SourceTag, Start,
+    Accept, AuthRequest, Frame, JoinRequest, Level, Offer, Request, Scope, SessionAccept,
+    SessionRequest, SourceTag, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret};
@@ -30,7 +30,10 @@ pub(crate) fn hellos() -> Vec<(&'static str, Hello)> {
         (
             "hello-protected",
             Hello {
-                features: vec![feature(1, "authentication", &[])],
+                features: vec![
+                    feature(1, "authentication", &[]),
+                    feature(2, "clear-payload", &[]),
+                ],
                 ..Hello::default()
             },
         ),
@@ -72,6 +75,16 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
             Answer::Welcome(Welcome {
                 version: 1,
                 features: vec![feature(1, "authentication", &[2, 3, 4])],
+            }),
+        ),
+        (
+            "welcome-protected-takes-clear",
+            Answer::Welcome(Welcome {
+                version: 1,
+                features: vec![
+                    feature(1, "authentication", &[2]),
+                    feature(2, "clear-payload", &[]),
+                ],
             }),
         ),
         ("refused", Answer::Refused(refused)),
@@ -163,6 +176,8 @@ fn proofs() -> Vec<(&'static str, Frame)> {
         ("proof", Frame::Proof(bytes32(0xb0).to_vec())),
         ("auth-ok", user("zoë")),
         ("auth-ok-without-a-name", user("")),
+        ("protect-private", Frame::Protect(Level::Private)),
+        ("protect-clear", Frame::Protect(Level::Clear)),
     ]
 }
 
@@ -355,11 +370,25 @@ fn events() -> Vec<(&'static str, Frame)> {
 }
 
 /// Name, file, offset, whether there is a check value, payload.
-pub(crate) fn blocks() -> Vec<(&'static str, FileId, u64, bool, Vec<u8>)> {
+/// Name, file, offset, how it travels (with a check value or without, `None`), payload.
+pub(crate) fn blocks() -> Vec<(&'static str, FileId, u64, Option<Level>, Vec<u8>)> {
     vec![
-        ("digits", FILE, 0, true, b"123456789".to_vec()),
-        ("one-byte-far-away", FileId(7), 1 << 40, true, vec![0xff]),
-        ("without-check", FILE, 4096, false, b"abc".to_vec()),
-        ("zeros", FILE, 1024, true, vec![0; 32]),
+        (
+            "digits",
+            FILE,
+            0,
+            Some(Level::Private),
+            b"123456789".to_vec(),
+        ),
+        (
+            "one-byte-far-away",
+            FileId(7),
+            1 << 40,
+            Some(Level::Private),
+            vec![0xff],
+        ),
+        ("without-check", FILE, 4096, None, b"abc".to_vec()),
+        ("zeros", FILE, 1024, Some(Level::Private), vec![0; 32]),
+        ("clear", FILE, 0, Some(Level::Clear), b"123456789".to_vec()),
     ]
 }

@@ -22,10 +22,10 @@ mod tests;
 
 use std::sync::{Arc, LazyLock};
 
+use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::cipher_suite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
 };
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use fingerprint::Fingerprint;
 pub(crate) use pem::certified;
@@ -49,7 +49,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
                 TLS13_AES_256_GCM_SHA384,
                 TLS13_CHACHA20_POLY1305_SHA256,
             ],
-            ..aws_lc_rs::default_provider()
+            ..rustls::crypto::aws_lc_rs::default_provider()
         })
     });
     Arc::clone(&PROVIDER)

@@ -7,7 +7,7 @@
 //! ## Clear runs
 //!
 //! Payload may also travel beside the protection, where both sides agreed on that. Between two
-//! records stands a run of clear bytes then: the byte 0xf8, which no record begins with, a length
+//! records stands a run of clear bytes then: the byte 0xcc, which no record begins with, a length
 //! of four bytes, and as many bytes. Protected bytes are read and written by other calls than clear
 //! ones, and a reader that asks for one and meets the other gets an error: who changes the bytes on
 //! the way can't make one pass for the other.
@@ -41,7 +41,7 @@ const EMPTY_RECORDS_MAX: u32 = 32;
 /// Buffers that a thread keeps for reuse.
 const SPARE_MAX: usize = 4;
 /// The first byte of a clear run.
-const CLEAR: u8 = 0xf8;
+pub(super) const CLEAR: u8 = 0xcc;
 /// The alert that ends a direction in order.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 /// The alert that a record was damaged.
@@ -607,6 +607,6 @@ pub(super) fn cut_off() -> io::Error {
     )
 }
 
-fn out_of_place() -> io::Error {
+pub(super) fn out_of_place() -> io::Error {
     damaged("clear and protected bytes came in another order than the frames say")
 }

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use xdfs_sys::poll::{Poller, Token};
 
-use super::records::Records;
+use super::records::{CLEAR, Records, cut_off, out_of_place};
 use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::{Capabilities, Protection, Stream};
 
@@ -65,7 +65,7 @@ impl Opening {
         inner: &mut dyn Stream,
         mut take: impl FnMut(&mut Connection) -> io::Result<bool>,
     ) -> io::Result<()> {
-        if record_length(&self.left).is_none() {
+        if self.record_length(0).is_none() {
             let have = self.left.len();
             self.left.resize(have + READ_BYTES, 0);
             let result = inner.read_vectored(&mut [IoSliceMut::new(&mut self.left[have..])]);
@@ -76,7 +76,7 @@ impl Opening {
             }
         }
         let mut used = 0;
-        while let Some(length) = record_length(&self.left[used..])
+        while let Some(length) = self.record_length(used)
             && take(&mut self.connection)?
         {
             let mut record = &self.left[used..used + length];
@@ -93,6 +93,25 @@ impl Opening {
         take(&mut self.connection)?;
         self.left = self.left.split_off(used);
         Ok(())
+    }
+
+    /// The length of the record after `used` bytes of what is left, if all of it is there. What
+    /// begins like no record is given to rustls as it is, which refuses it.
+    fn record_length(&self, used: usize) -> Option<usize> {
+        let bytes = &self.left[used..];
+        let &kind = bytes.first()?;
+        if kind == CLEAR && !self.connection.is_handshaking() {
+            return None;
+        }
+        if !(CHANGE_CIPHER_SPEC..=APPLICATION_DATA).contains(&kind) {
+            return Some(bytes.len());
+        }
+        let &[_, _, _, high, low] = bytes.first_chunk::<HEADER_BYTES>()?;
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length > BODY_BYTES {
+            return Some(bytes.len());
+        }
+        (bytes.len() >= HEADER_BYTES + length).then_some(HEADER_BYTES + length)
     }
 
     /// Goes on with the handshake. `WouldBlock` while it isn't done.
@@ -132,8 +151,11 @@ impl Opening {
                 // close_notify.
                 return Ok(0);
             }
+            if self.left.first() == Some(&CLEAR) {
+                return Err(out_of_place());
+            }
             if self.ended {
-                return Err(super::records::cut_off());
+                return Err(cut_off());
             }
             self.read_in(inner, |connection| {
                 take_plaintext(connection, bufs, &mut done)?;
@@ -198,21 +220,6 @@ impl Opening {
     }
 }
 
-/// The length of the record at the front of `bytes`, if all of it is there. What begins like no
-/// record is given to rustls as it is, which refuses it.
-fn record_length(bytes: &[u8]) -> Option<usize> {
-    let is_record = |&kind: &u8| (CHANGE_CIPHER_SPEC..=APPLICATION_DATA).contains(&kind);
-    if !bytes.first().is_none_or(is_record) {
-        return Some(bytes.len());
-    }
-    let &[_, _, _, high, low] = bytes.first_chunk::<HEADER_BYTES>()?;
-    let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > BODY_BYTES {
-        return Some(bytes.len());
-    }
-    (bytes.len() >= HEADER_BYTES + length).then_some(HEADER_BYTES + length)
-}
-
 impl TlsStream {
     /// Begins TLS as its client above an active open. The handshake ends before
     /// [`Stream::finish_open`] does. The configuration has to allow the extraction of secrets.
@@ -262,7 +269,7 @@ impl TlsStream {
             }
             opening.write_out(self.inner.as_mut())?;
             if opening.ended {
-                return Err(super::records::cut_off());
+                return Err(cut_off());
             }
             if let Layer::Opening(opening) = std::mem::replace(&mut self.layer, Layer::Broken) {
                 let (records, protection) = opening.into_records()?;

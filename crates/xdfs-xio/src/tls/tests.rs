@@ -426,7 +426,7 @@ fn clear_bytes_never_pass_for_protected_ones() {
     // Somebody puts a run where a record is due.
     pipe(&pair.up)
         .bytes
-        .extend([0xf8, 0, 0, 0, 3, b'b', b'a', b'd']);
+        .extend([0xcc, 0, 0, 0, 3, b'b', b'a', b'd']);
     let error = read_until_answer(&mut pair.server, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 
@@ -450,9 +450,29 @@ fn protected_bytes_never_pass_for_clear_ones() {
 
     // A run without bytes would be one to wait for in vain.
     let mut pair = Pair::moving(11, 400_000);
-    pipe(&pair.up).bytes.extend([0xf8, 0, 0, 0, 0]);
+    pipe(&pair.up).bytes.extend([0xcc, 0, 0, 0, 0]);
     let error = read_until_answer(&mut pair.server, true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn clear_bytes_are_told_apart_before_the_records_change_hands() {
+    let mut pair = Pair::new(21, 400_000);
+    send_beside(&mut pair.client, b"head", &pattern(1000));
+    let mut got = [0; 100];
+    let read = |server: &mut TlsStream, got: &mut [u8]| {
+        (0..PATIENCE).find_map(
+            |_| match server.read_vectored(&mut [IoSliceMut::new(got)]) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+                result => Some(result),
+            },
+        )
+    };
+    assert_eq!(read(&mut pair.server, &mut got).unwrap().unwrap(), 4);
+    let error = read(&mut pair.server, &mut got).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    let clear = receive_clear(&mut pair.server, 1000, &mut Numbers(21));
+    assert!(clear == pattern(1000));
 }
 
 #[test]

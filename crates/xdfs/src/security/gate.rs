@@ -56,6 +56,8 @@ pub struct ServerSecurity {
     pub audit: Option<PathBuf>,
     /// What peers that aren't known yet, and users, may cost.
     pub limits: GuardLimits,
+    /// Clients may ask for payload in the clear ([`Level::Clear`]); otherwise they are refused.
+    pub takes_clear: bool,
 }
 
 impl ServerSecurity {
@@ -78,6 +80,7 @@ impl ServerSecurity {
                 handshakes_per_address_max: 2048,
                 ..GuardLimits::default()
             },
+            takes_clear: false,
         }
     }
 }
@@ -112,6 +115,7 @@ impl fmt::Debug for Tickets {
 #[derive(Debug)]
 pub(crate) struct SecureGate {
     methods: Vec<u8>,
+    takes_clear: bool,
     shared: Arc<Shared>,
     identity: Arc<Reloading>,
     tickets: Tickets,
@@ -213,6 +217,7 @@ impl SecureGate {
         };
         Ok(Self {
             methods: methods.into_iter().map(Method::number).collect(),
+            takes_clear: settings.takes_clear,
             shared: Arc::new(shared),
             identity,
             tickets,
@@ -239,6 +244,10 @@ impl SecureGate {
 impl Gate for SecureGate {
     fn methods(&self) -> &[u8] {
         &self.methods
+    }
+
+    fn takes_clear(&self) -> bool {
+        self.takes_clear
     }
 
     fn knock(&self, peer: &str) -> Result<Place, Fault> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
 use xdfs_engine::Identity;
-use xdfs_proto::frame::AuthRequest;
+use xdfs_proto::frame::{AuthRequest, Level};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
@@ -28,6 +28,8 @@ pub struct ClientSecurity {
     pub trust: TrustPolicy,
     /// What there is to prove with: the first whose method the server takes is used.
     pub credentials: Vec<Credential>,
+    /// How payload travels. A server that doesn't take [`Level::Clear`] is not used then.
+    pub level: Level,
 }
 
 /// Something that shows who a client is.

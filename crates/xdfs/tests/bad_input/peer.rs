@@ -312,6 +312,7 @@ pub(crate) fn block_header(offset: u64, payload: &[u8]) -> BlockHeader {
     BlockHeader {
         file: FileId(1),
         check: hasher.finish(FileId(1)).0,
+        clear: false,
         offset,
         length: u32::try_from(payload.len()).unwrap(),
     }

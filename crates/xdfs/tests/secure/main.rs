@@ -8,6 +8,7 @@ mod certificates;
 mod channels;
 mod guard;
 mod join;
+mod level;
 mod methods;
 mod middle;
 mod raw;

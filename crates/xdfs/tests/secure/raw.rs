@@ -8,8 +8,8 @@ use rustls::{ClientConnection, StreamOwned};
 use xdfs::security::TrustPolicy;
 use xdfs::{Code, Fault, Limits};
 use xdfs_proto::frame::{AuthRequest, SessionAccept, SessionRequest, Start};
-use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
-use xdfs_proto::{SessionId, SessionSecret};
+use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose, take_frame};
+use xdfs_proto::{Frame, SessionId, SessionSecret};
 use xdfs_security::Method;
 use xdfs_security::key::{self, SigningKey};
 use xdfs_security::trust::server_name;
@@ -61,6 +61,23 @@ impl Raw {
                 InitiatorStep::Wait if used > 0 || !out.is_empty() => {}
                 InitiatorStep::Wait => self.fill()?,
                 step => return Ok(step),
+            }
+        }
+    }
+
+    /// Sends frames, or what looks like them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+        self.stream.flush().unwrap();
+    }
+
+    /// The exception that the peer sends next, whatever comes before it.
+    pub(crate) fn exception(&mut self) -> Fault {
+        loop {
+            match take_frame(&self.input, &Limits::default()).unwrap() {
+                Some((Frame::Exception { fault, .. }, _)) => return fault,
+                Some((_, used)) => drop(self.input.drain(..used)),
+                None => self.fill().unwrap(),
             }
         }
     }

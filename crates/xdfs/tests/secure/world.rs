@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xdfs::security::{
-    ClientSecurity, Credential, Fingerprint, NewHosts, ServerSecurity, Tickets, TrustPolicy,
+    ClientSecurity, Credential, Fingerprint, Level, NewHosts, ServerSecurity, Tickets, TrustPolicy,
     UsersFile, make_key,
 };
 use xdfs::{
@@ -121,6 +121,7 @@ impl World {
                 security: Some(ClientSecurity {
                     trust: self.trust(),
                     credentials,
+                    level: Level::Private,
                 }),
                 ..ClientOptions::default()
             },
@@ -176,6 +177,14 @@ impl Visit {
 
     pub(crate) fn channels(mut self, channels: u32) -> Self {
         self.options.channels = Some(channels);
+        self
+    }
+
+    /// Asks for payload in the clear.
+    pub(crate) fn clear(mut self) -> Self {
+        if let Some(security) = &mut self.options.security {
+            security.level = Level::Clear;
+        }
         self
     }
 
