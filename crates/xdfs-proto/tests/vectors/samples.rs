@@ -370,8 +370,10 @@ fn events() -> Vec<(&'static str, Frame)> {
 }
 
 /// Name, file, offset, whether there is a check value, payload.
-/// Name, file, offset, how it travels (with a check value or without, `None`), payload.
-pub(crate) fn blocks() -> Vec<(&'static str, FileId, u64, Option<Level>, Vec<u8>)> {
+/// Name, file, offset, how it travels (`None` without a check value), payload.
+type Block = (&'static str, FileId, u64, Option<Level>, Vec<u8>);
+
+pub(crate) fn blocks() -> Vec<Block> {
     vec![
         (
             "digits",
