@@ -110,9 +110,9 @@ fn head(page: &mut String, machine: &Machine, options: &Options) {
     line!(
         page,
         "{} repetition(s), interleaved: each repetition runs every row of a group once (the tiny \
-         groups {} times), every other one in reverse order. Every run gets a fresh server, but for \
-         the tiny groups. {}Figures are medians, with smallest and largest in brackets. GB and MB \
-         are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
+         groups {} times), every other one in reverse order. Every run gets a fresh server, but \
+         for the tiny groups. {}Figures are medians, with smallest and largest in brackets. GB and \
+         MB are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
          memory is the peak resident size of each, the largest of all runs; \"other\" is the \
          largest CPU time that the rest of the machine took during a run: rows with much of it \
          were disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The \
@@ -253,7 +253,8 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
             format!("Opening {} channels", plan::MANY_CHANNELS),
             format!(
                 "Wall clock of the whole command that opens them and moves {} MiB from memory to \
-                 memory, which is enough that all channels are open before it is over. {PROTECTIONS}",
+                 memory, which is enough that all channels are open before it is over. \
+                 {PROTECTIONS}",
                 mib(plan::OPENING_BYTES)
             ),
         ),
@@ -301,8 +302,8 @@ fn profiles(page: &mut String, profile: Option<&Result<Vec<Profile>, String>>) {
         Some(Ok(profiles)) => {
             line!(
                 page,
-                "Samples of `perf` while n = {} channels move memory to memory, in percent of those \
-                 of the process.",
+                "Samples of `perf` while n = {} channels move memory to memory, in percent of \
+                 those of the process.",
                 plan::FEW_CHANNELS
             );
             line!(page);

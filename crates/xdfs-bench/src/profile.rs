@@ -234,7 +234,8 @@ mod tests {
 
     #[test]
     fn lines_of_a_report() {
-        let text = "\n# comment\n    12.5%  [kernel.kallsyms]  [k] copy to user       -      -  \n    \
+        let text = "\n# comment\n    \
+                    12.5%  [kernel.kallsyms]  [k] copy to user       -      -  \n    \
                     31.20%  xdfs               [.] <a::B<u8> as c::D>::encrypt\n     \
                     0.60%  [unknown]          [.] 0x00007f\nnoise 5% of all\n";
         let shares = parse(text);

@@ -261,7 +261,8 @@ mod tests {
         // Plays `xdfs keygen --file F` and `ssh-keygen ... -f F`: the path comes last. A child
         // writes it: a file that this process had open for writing could not be run at once.
         let script = "#!/bin/sh\nfor path; do :; done\nmkdir -p \"${path%/*}\"\n\
-                      echo secret >\"$path\"; echo public >\"$path.pub\"; echo once >>\"$0.calls\"\n";
+                      echo secret >\"$path\"\n\
+                      echo public >\"$path.pub\"; echo once >>\"$0.calls\"\n";
         let line = Line::new("sh")
             .args(["-c", r#"printf %s "$1" >"$2" && chmod 700 "$2""#, "sh"])
             .args([script, &text(&program)]);

@@ -368,35 +368,16 @@ impl Toolbox {
                 };
                 match tool {
                     Tool::Xdfs => {
-                        let line = self.xdfs_file_client(direction, &place, channels, port);
-                        keys.client(line, protection)
+                        let mut line = self.line("xdfs").arg("cp");
+                        if let Some(count) = channels {
+                            line = line.args(["-n", &count.to_string()]);
+                        }
+                        copy(keys.client(line, protection), direction, &place, port)
                     }
                     Tool::Scp => self.scp_client(direction, &place, port, work),
                     _ => self.file_client(tool, direction, &place, channels, port),
                 }
             }
-        }
-    }
-
-    fn xdfs_file_client(
-        &self,
-        direction: Direction,
-        place: &FilePlace<'_>,
-        channels: Option<u32>,
-        port: u16,
-    ) -> Line {
-        let mut line = self.line("xdfs").arg("cp");
-        if let Some(count) = channels {
-            line = line.args(["-n", &count.to_string()]);
-        }
-        let line = line.args(["-q", "-f"]);
-        let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
-        if direction == Direction::Up {
-            line.arg(place.local_source.as_str())
-                .arg(remote(place.target))
-        } else {
-            line.arg(remote(place.source))
-                .arg(place.local_target.as_str())
         }
     }
 
@@ -561,6 +542,19 @@ fn perf(program: Line, direction: Direction, bytes: u64, channels: Option<u32>, 
     }
 }
 
+/// The rest of a run of `xdfs cp`.
+fn copy(line: Line, direction: Direction, place: &FilePlace<'_>, port: u16) -> Line {
+    let line = line.args(["-q", "-f"]);
+    let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
+    if direction == Direction::Up {
+        line.arg(place.local_source.as_str())
+            .arg(remote(place.target))
+    } else {
+        line.arg(remote(place.source))
+            .arg(place.local_target.as_str())
+    }
+}
+
 /// The names of a file on both sides.
 struct FilePlace<'a> {
     local_source: String,
@@ -629,8 +623,8 @@ mod tests {
         );
         assert_eq!(
             protected(Tool::Xdfs, Protection::Clear, Direction::Up, Some(4), true),
-            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 --json \
-             -n 4 --protect clear --key /w/xdfs.client/id_ed25519"
+            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 \
+             --json -n 4 --protect clear --key /w/xdfs.client/id_ed25519"
         );
     }
 
@@ -638,16 +632,16 @@ mod tests {
     fn file_clients() {
         assert_eq!(
             client(Tool::Xdfs, Direction::Down, None, false),
-            "xdfs cp -q -f xdfs://127.0.0.1:99/src/f /d/dst/f --insecure"
+            "xdfs cp --insecure -q -f xdfs://127.0.0.1:99/src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(16), false),
-            "xdfs cp -n 16 -q -f /d/src/f xdfs://127.0.0.1:99/dst/f --insecure"
+            "xdfs cp -n 16 --insecure -q -f /d/src/f xdfs://127.0.0.1:99/dst/f"
         );
         assert_eq!(
             protected(Tool::Xdfs, Protection::Private, Direction::Up, None, false),
-            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs cp -q -f /d/src/f xdfs://127.0.0.1:99/dst/f --key \
-             /w/xdfs.client/id_ed25519"
+            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs cp --key /w/xdfs.client/id_ed25519 -q -f /d/src/f \
+             xdfs://127.0.0.1:99/dst/f"
         );
         assert_eq!(
             client(Tool::Scp, Direction::Up, None, false),

@@ -6,11 +6,13 @@
 mod audit;
 mod certificates;
 mod channels;
+mod flood;
 mod guard;
 mod join;
 mod methods;
 mod middle;
 mod raw;
+mod refusals;
 mod rights;
 mod server_identity;
 mod strangers;
