@@ -105,6 +105,8 @@ fn a_refusal_has_the_same_form_whether_the_user_exists_or_not() {
     assert_eq!(usual.costs(), another.costs());
     assert_eq!(usual.fault, stranger.fault);
     assert_eq!(usual.fault, another.fault);
+    // The server does know its users: those with other costs than new passwords are asked for them.
+    assert_ne!(refuse(&world, "dear").costs(), stranger.costs());
     // Who asks again gets the same salt, as for a user, and no two names share one.
     assert_eq!(refuse(&world, "usual").salt(), usual.salt());
     assert_eq!(refuse(&world, "stranger").salt(), stranger.salt());
