@@ -10,9 +10,10 @@ use std::{
     process::Command,
 };
 
-/// A program and its arguments.
+/// A program, its arguments, and what it finds in its environment beside what we have in ours.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Line {
+    environment: Vec<(&'static str, String)>,
     program: PathBuf,
     arguments: Vec<String>,
 }
@@ -21,6 +22,7 @@ impl Line {
     /// A command line without arguments.
     pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
         Self {
+            environment: Vec::new(),
             program: program.into(),
             arguments: Vec::new(),
         }
@@ -40,6 +42,13 @@ impl Line {
         self
     }
 
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub(crate) fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
     /// The program, for messages.
     pub(crate) fn program(&self) -> String {
         let name = self.program.file_name().unwrap_or(self.program.as_os_str());
@@ -49,13 +58,18 @@ impl Line {
     /// Ready to be spawned.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(formatter, "{name}={value} ")?;
+        }
         formatter.write_str(&self.program())?;
         for argument in &self.arguments {
             let plain = !argument.is_empty() && !argument.contains(char::is_whitespace);
@@ -93,6 +107,11 @@ mod tests {
             .args(["--config", "", "copyto"])
             .arg("a b");
         assert_eq!(line.to_string(), "rclone --config '' copyto 'a b'");
+        let line = Line::new("/usr/bin/xdfs")
+            .arg("serve")
+            .variable("PLACE", "/x");
+        assert_eq!(line.to_string(), "PLACE=/x xdfs serve");
+        assert!(line.command().get_envs().any(|(name, _)| name == "PLACE"));
     }
 
     #[cfg(unix)]

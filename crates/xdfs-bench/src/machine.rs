@@ -9,9 +9,14 @@ use serde::Serialize;
 use crate::{
     isolation::Isolation,
     options::Options,
-    procfs, session,
+    procfs,
+    protection::Protection,
+    session,
     tool::{Tool, Toolbox},
 };
+
+/// What an xdfs lacks that can't leave the payload clear.
+const CLEAR: &str = "clear channels (this xdfs has no --protect)";
 
 /// The head of a report.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -63,6 +68,8 @@ impl Machine {
         };
         let (here, absent): (Vec<Tool>, Vec<Tool>) =
             Tool::ALL.into_iter().partition(|tool| toolbox.has(*tool));
+        let wants_clear = options.groups.iter().any(|group| group.is_private());
+        let lacks_clear = toolbox.has(Tool::Xdfs) && !toolbox.can(Tool::Xdfs, Protection::Clear);
         Self {
             cores: thread::available_parallelism().map_or(0, usize::from),
             model: model(&read("/proc/cpuinfo")),
@@ -82,7 +89,13 @@ impl Machine {
                     format!("{} ({version})", tool.name())
                 })
                 .collect(),
-            absent: absent.iter().map(|tool| tool.name()).collect(),
+            // An older program is absent only from a comparison that nobody asked for.
+            absent: absent
+                .iter()
+                .filter(|tool| **tool != Tool::Previous)
+                .map(|tool| tool.name())
+                .chain((wants_clear && lacks_clear).then_some(CLEAR))
+                .collect(),
         }
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! `main` builds the program under test, becomes a copy of itself with a network of its own
 //! (`isolation`), finds the tools (`tool`), runs the groups (`session`, which follows `plan` and
-//! measures with `meter`) and writes the report (`verdict`, `markdown`).
+//! measures with `meter`), samples a transfer (`profile`) and writes the report (`verdict`,
+//! `markdown`).
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +21,11 @@ mod markdown;
 mod meter;
 mod options;
 mod plan;
+mod private;
 mod procfs;
+mod profile;
 mod program;
+mod protection;
 mod row;
 mod scratch;
 mod server;
@@ -30,12 +34,17 @@ mod statistics;
 mod tool;
 mod verdict;
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use crate::{
     machine::Machine,
     markdown::Report,
-    options::{Options, Program},
+    options::{Group, Options, Program},
+    profile::Profile,
     row::Row,
     scratch::{Guard, Scratch},
     session::Session,
@@ -55,6 +64,10 @@ struct Document<'a> {
     machine: &'a Machine,
     verdicts: &'a [Verdict],
     rows: &'a [Row],
+    /// Samples of a private transfer, where the group was asked for.
+    profiles: &'a [Profile],
+    /// Why there are none.
+    profiles_missing: Option<&'a str>,
 }
 
 fn main() -> ExitCode {
@@ -108,7 +121,12 @@ fn run(options: &Options) -> Result<(), String> {
     let guard = Guard::start(&[shm.path(), disk.path()])
         .map_err(|error| format!("starting the guard: {error}"))?;
     let isolation = isolation::set_up(shm.path());
-    let toolbox = Toolbox::new(program_path(options)?, isolation.congestion_control.clone());
+    let previous = options.previous.as_deref().map(absolute).transpose()?;
+    let toolbox = Toolbox::new(
+        program_path(options)?,
+        previous,
+        isolation.congestion_control.clone(),
+    );
     let machine = Machine::look(isolation, &toolbox, options, [shm.path(), disk.path()]);
 
     let session = Session {
@@ -126,12 +144,16 @@ fn run(options: &Options) -> Result<(), String> {
         rows.extend(measured);
     }
 
+    let wants_profile = options.groups.contains(&Group::PrivateMem);
+    let profile = wants_profile.then(|| profile::take(&session));
+
     let verdicts = verdict::verdicts(&rows, options);
     let report = Report {
         machine: &machine,
         options,
         rows: &rows,
         verdicts: &verdicts,
+        profile: profile.as_ref(),
     };
     let page = markdown::render(report);
     match &options.markdown {
@@ -146,6 +168,10 @@ fn run(options: &Options) -> Result<(), String> {
             machine: &machine,
             verdicts: &verdicts,
             rows: &rows,
+            profiles: profile.iter().flatten().next().map_or(&[], Vec::as_slice),
+            profiles_missing: profile
+                .as_ref()
+                .and_then(|profile| Some(profile.as_ref().err()?.as_str())),
         };
         let text = serde_json::to_string_pretty(&document)
             .map_err(|error| format!("writing JSON: {error}"))?;
@@ -164,10 +190,12 @@ fn run(options: &Options) -> Result<(), String> {
 /// The program under test as an absolute path, so that it can be run from anywhere.
 fn program_path(options: &Options) -> Result<Option<PathBuf>, String> {
     match &options.program {
-        Program::Path(path) => path
-            .canonicalize()
-            .map(Some)
-            .map_err(|error| format!("program {}: {error}", path.display())),
+        Program::Path(path) => absolute(path).map(Some),
         Program::Build | Program::None => Ok(None),
     }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    path.canonicalize()
+        .map_err(|error| format!("program {}: {error}", path.display()))
 }

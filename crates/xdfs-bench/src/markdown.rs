@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use crate::{
     machine::Machine,
     options::{Group, Options},
-    plan,
+    plan, private,
+    profile::Profile,
     row::{Row, Run, megabytes},
     statistics::Spread,
     tool::Tool,
@@ -25,6 +26,8 @@ pub(crate) struct Report<'a> {
     pub(crate) rows: &'a [Row],
     /// What that means.
     pub(crate) verdicts: &'a [Verdict],
+    /// Where the time goes in a private transfer, or why that isn't known.
+    pub(crate) profile: Option<&'a Result<Vec<Profile>, String>>,
 }
 
 /// Writes the page.
@@ -39,6 +42,9 @@ pub(crate) fn render(report: Report<'_>) -> String {
             .filter(|row| row.group == *group)
             .collect();
         section(&mut page, *group, &rows, report);
+        if *group == Group::PrivateMem {
+            profiles(&mut page, report.profile);
+        }
     }
     failures(&mut page, report.rows);
     page
@@ -104,9 +110,9 @@ fn head(page: &mut String, machine: &Machine, options: &Options) {
     line!(
         page,
         "{} repetition(s), interleaved: each repetition runs every row of a group once (the tiny \
-         group {} times), every other one in reverse order. Every run gets a fresh server, but for \
-         the tiny group. {}Figures are medians, with smallest and largest in brackets. GB and MB \
-         are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
+         groups {} times), every other one in reverse order. Every run gets a fresh server, but \
+         for the tiny groups. {}Figures are medians, with smallest and largest in brackets. GB and \
+         MB are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
          memory is the peak resident size of each, the largest of all runs; \"other\" is the \
          largest CPU time that the rest of the machine took during a run: rows with much of it \
          were disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The \
@@ -141,14 +147,18 @@ fn verdict_table(page: &mut String, verdicts: &[Verdict]) {
         let outcome = match verdict.outcome {
             Outcome::NotMeasured => "not measured",
             Outcome::Reached => "reached",
+            Outcome::Reported => "reported",
             Outcome::Short => "**short**",
         };
+        let unit = verdict.unit;
+        let required = verdict.required.map_or_else(
+            || format!("- {unit}"),
+            |value| format!("{bound} {value} {unit}"),
+        );
         line!(
             page,
-            "| {} | {bound} {} {} | {} | {outcome} | {} |",
+            "| {} | {required} | {} | {outcome} | {} |",
             cell(&verdict.what),
-            verdict.required,
-            verdict.unit,
             figure(verdict.measured, 2),
             cell(&verdict.detail),
         );
@@ -163,9 +173,12 @@ fn section(page: &mut String, group: Group, rows: &[&Row], report: Report<'_>) {
     line!(page, "{note}");
     line!(page);
     match group {
-        Group::Tiny => tiny_table(page, rows),
-        Group::Mem | Group::Channels => memory_table(page, rows),
-        Group::Shm | Group::Disk | Group::Saturation => file_table(page, rows),
+        Group::Tiny | Group::PrivateTiny => tiny_table(page, rows),
+        Group::Mem | Group::Channels | Group::PrivateMem => memory_table(page, rows),
+        Group::Shm | Group::Disk | Group::Saturation | Group::PrivateShm => {
+            file_table(page, rows);
+        }
+        Group::PrivateChannels => opening_table(page, rows),
     }
     line!(page);
     commands(page, rows);
@@ -218,7 +231,100 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
             ),
             memory.to_owned(),
         ),
+        Group::PrivateShm => (
+            format!(
+                "A file of {} MiB, tmpfs to tmpfs, over private channels",
+                mib(options.private_bytes)
+            ),
+            format!("The time is that of the whole client command. {PROTECTIONS}"),
+        ),
+        Group::PrivateMem => (
+            format!(
+                "Memory to memory over private channels, {} MiB",
+                mib(options.memory_bytes)
+            ),
+            format!("{memory} {PROTECTIONS}"),
+        ),
+        Group::PrivateTiny => (
+            "A file of 2 bytes, tmpfs to tmpfs, over a private channel".to_owned(),
+            format!("Wall clock of the whole client command; the server is up. {PROTECTIONS}"),
+        ),
+        Group::PrivateChannels => (
+            format!("Opening {} channels", plan::MANY_CHANNELS),
+            format!(
+                "Wall clock of the whole command that opens them and moves {} MiB from memory to \
+                 memory, which is enough that all channels are open before it is over. \
+                 {PROTECTIONS}",
+                mib(plan::OPENING_BYTES)
+            ),
+        ),
     }
+}
+
+/// What the words beside xdfs mean, and how the rival is set up.
+const PROTECTIONS: &str = "\"private\": xdfs as it is by default, TLS 1.3 and login by a key of \
+                           its own; \"clear\": login likewise, the payload not encrypted \
+                           (`--protect clear`); \"insecure\": neither. scp logs in by a key, \
+                           too, and uses aes128-gcm.";
+
+fn opening_table(page: &mut String, rows: &[&Row]) {
+    line!(
+        page,
+        "| way | tool | n | ms | not opened | CPU s | client MB | server MB | other s | runs |"
+    );
+    line!(page, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for row in rows {
+        let cpu = |run: &Run| run.client_cpu_seconds + run.server_cpu_seconds;
+        line!(
+            page,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.direction.name(),
+            tool(row),
+            channels(row),
+            figure(row.spread(|run| run.command_seconds * 1e3), 0),
+            most(row, private::unopened, 0),
+            median(row.spread(cpu), 2),
+            most(row, |run| megabytes(run.client_peak_kib), 1),
+            most(row, |run| megabytes(run.server_peak_kib), 1),
+            most(row, |run| run.other_cpu_seconds, 2),
+            row.runs.len(),
+        );
+    }
+}
+
+/// Where the time goes in a private transfer.
+fn profiles(page: &mut String, profile: Option<&Result<Vec<Profile>, String>>) {
+    line!(page, "### Where the time goes in a private transfer");
+    line!(page);
+    match profile {
+        None => line!(page, "Not sampled."),
+        Some(Err(reason)) => line!(page, "Not sampled: {}.", cell(reason)),
+        Some(Ok(profiles)) => {
+            line!(
+                page,
+                "Samples of `perf` while n = {} channels move memory to memory, in percent of \
+                 those of the process.",
+                plan::FEW_CHANNELS
+            );
+            line!(page);
+            line!(page, "| way | side | % | in | symbol |");
+            line!(page, "|---|---|---:|---|---|");
+            for profile in profiles {
+                for share in &profile.shares {
+                    line!(
+                        page,
+                        "| {} | {} | {:.1} | {} | {} |",
+                        profile.direction.name(),
+                        profile.side,
+                        share.percent,
+                        cell(&share.object),
+                        cell(&share.symbol),
+                    );
+                }
+            }
+        }
+    }
+    line!(page);
 }
 
 fn memory_table(page: &mut String, rows: &[&Row]) {
@@ -233,7 +339,7 @@ fn memory_table(page: &mut String, rows: &[&Row]) {
             page,
             "| {} | {} | {} | {} | {} | {} |",
             row.direction.name(),
-            tool(row.tool),
+            tool(row),
             channels(row),
             figure(row.spread(Run::rate), 2),
             median(row.spread(Run::command_rate), 2),
@@ -255,7 +361,7 @@ fn file_table(page: &mut String, rows: &[&Row]) {
             "| {} | {} | {} | {} | {} | {} | {} |",
             row.direction.name(),
             row.bytes / 1_000_000,
-            tool(row.tool),
+            tool(row),
             channels(row),
             figure(row.spread(Run::rate), 2),
             median(row.spread(|run| run.sync_seconds), 2),
@@ -273,7 +379,7 @@ fn tiny_table(page: &mut String, rows: &[&Row]) {
             page,
             "| {} | {} | {} | {} |",
             row.direction.name(),
-            tool(row.tool),
+            tool(row),
             figure(wall, 1),
             row.runs.len(),
         );
@@ -282,18 +388,20 @@ fn tiny_table(page: &mut String, rows: &[&Row]) {
 
 /// CPU, memory of both sides and disturbance: the last columns of a table.
 fn cost(row: &Row) -> String {
-    let most = |figure: fn(&Run) -> f64, digits| {
-        row.spread(figure).map_or_else(
-            || "-".to_owned(),
-            |spread| format!("{:.digits$}", spread.high),
-        )
-    };
     format!(
         "{} | {} | {} | {}",
         median(row.spread(Run::cpu_per_gb), 2),
-        most(|run| megabytes(run.client_peak_kib), 1),
-        most(|run| megabytes(run.server_peak_kib), 1),
-        most(|run| run.other_cpu_seconds, 2),
+        most(row, |run| megabytes(run.client_peak_kib), 1),
+        most(row, |run| megabytes(run.server_peak_kib), 1),
+        most(row, |run| run.other_cpu_seconds, 2),
+    )
+}
+
+/// The largest value of a figure.
+fn most(row: &Row, figure: fn(&Run) -> f64, digits: usize) -> String {
+    row.spread(figure).map_or_else(
+        || "-".to_owned(),
+        |spread| format!("{:.digits$}", spread.high),
     )
 }
 
@@ -301,14 +409,15 @@ fn cost(row: &Row) -> String {
 fn commands(page: &mut String, rows: &[&Row]) {
     let mut said = Vec::new();
     for row in rows.iter().filter(|row| !row.command.is_empty()) {
-        if said.contains(&(row.tool, row.direction)) {
+        let kind = (row.tool, row.protection, row.direction);
+        if said.contains(&kind) {
             continue;
         }
         if said.is_empty() {
             line!(page, "Run as, for instance:");
             line!(page);
         }
-        said.push((row.tool, row.direction));
+        said.push(kind);
         line!(page, "    {}", row.command);
         if let Some(server) = &row.server {
             line!(page, "        against {server}");
@@ -332,7 +441,7 @@ fn failures(page: &mut String, rows: &[Row]) {
             "- {} {} {}, n = {}, {} bytes, after {} run(s): {}",
             row.group.name(),
             row.direction.name(),
-            row.tool.name(),
+            row.tool_name(),
             channels(row),
             row.bytes,
             row.runs.len(),
@@ -342,11 +451,12 @@ fn failures(page: &mut String, rows: &[Row]) {
     line!(page);
 }
 
-fn tool(tool: Tool) -> String {
-    if tool == Tool::Xdfs {
-        format!("**{}**", tool.name())
+fn tool(row: &Row) -> String {
+    let name = row.tool_name();
+    if row.tool == Tool::Xdfs {
+        format!("**{name}**")
     } else {
-        tool.name().to_owned()
+        name
     }
 }
 
@@ -383,6 +493,8 @@ mod tests {
     use super::*;
     use crate::{
         isolation::Isolation,
+        profile::Share,
+        protection::Protection,
         tool::Direction,
         verdict::{tests::row, verdicts},
     };
@@ -426,7 +538,66 @@ mod tests {
             options: &options,
             rows: &rows,
             verdicts: &verdicts,
+            profile: None,
         })
+    }
+
+    /// A page of the groups of private channels.
+    fn private_page(profile: &Result<Vec<Profile>, String>) -> String {
+        let options = Options::parse(&["private".to_owned()]).unwrap();
+        let row = |group, protection, channels, seconds: &[f64]| Row {
+            protection,
+            ..row(group, Direction::Up, Tool::Xdfs, channels, seconds)
+        };
+        let rows = [
+            row(Group::PrivateShm, Protection::Private, None, &[2.0]),
+            row(Group::PrivateMem, Protection::Private, Some(4), &[0.5]),
+            row(Group::PrivateMem, Protection::None, Some(4), &[0.25]),
+            row(Group::PrivateTiny, Protection::Private, None, &[0.004]),
+            row(
+                Group::PrivateChannels,
+                Protection::Private,
+                Some(1000),
+                &[0.3],
+            ),
+        ];
+        let verdicts = verdicts(&rows, &options);
+        render(Report {
+            machine: &Machine::default(),
+            options: &options,
+            rows: &rows,
+            verdicts: &verdicts,
+            profile: Some(profile),
+        })
+    }
+
+    #[test]
+    fn private_groups_say_how_their_rows_are_protected() {
+        let share = Share {
+            percent: 31.25,
+            object: "xdfs".to_owned(),
+            symbol: "a|b".to_owned(),
+        };
+        let page = private_page(&Ok(vec![Profile {
+            direction: Direction::Up,
+            side: "client",
+            shares: vec![share],
+        }]));
+        for wanted in [
+            "| up | 1000 | **xdfs private** | own | 0.50 |",
+            "| up | **xdfs private** | 4 | 2.00 | 2.00 | 0.50 | 10.2 | 20.5 | 0.00 |",
+            "| up | **xdfs insecure** | 4 | 4.00 |",
+            "| up | **xdfs private** | 4.0 | 1 |",
+            "| up | **xdfs private** | 1000 | 300 | 1000 |",
+            "| up | client | 31.2 | xdfs | a\\|b |",
+            "private against no protection | at least 0.5 x | 0.50 | reached |",
+            "| - x | 2.00 | reported |",
+        ] {
+            assert!(page.contains(wanted), "{wanted:?} is not in:\n{page}");
+        }
+        assert_even_tables(&page);
+        let page = private_page(&Err("perf is not on this machine".to_owned()));
+        assert!(page.contains("Not sampled: perf is not on this machine."));
     }
 
     #[test]
@@ -451,8 +622,13 @@ mod tests {
 
     #[test]
     fn tables_have_as_many_cells_as_their_heads() {
+        assert_even_tables(&page());
+    }
+
+    fn assert_even_tables(page: &str) {
         let mut columns = None;
-        for line in page().lines() {
+        for line in page.lines() {
+            let line = line.replace("\\|", "");
             let cells = line.starts_with('|').then(|| line.matches('|').count());
             assert!(
                 cells.is_none() || columns.is_none() || cells == columns,

@@ -12,19 +12,26 @@ usage: xdfs-bench [GROUP...] [OPTIONS]
 Measures xdfs and its rivals on loopback, in interleaved repetitions of one run.
 
 groups (default: all)
-  mem         memory to memory, with as many streams as iperf3
-  shm         one big file, tmpfs to tmpfs
-  disk        one big file, disk to disk, cold source, durable at the end
-  tiny        one 2-byte file, whole command, server already up
-  saturation  a big file against one a tenth of its size, on disk
-  channels    rate and peak memory from few channels to many
+  mem               memory to memory, with as many streams as iperf3
+  shm               one big file, tmpfs to tmpfs
+  disk              one big file, disk to disk, cold source, durable at the end
+  tiny              one 2-byte file, whole command, server already up
+  saturation        a big file against one a tenth of its size, on disk
+  channels          rate and peak memory from few channels to many
+  private           the four groups of private channels:
+  private-shm       one big file, tmpfs to tmpfs, with scp
+  private-mem       memory to memory, with the other kinds of protection, and a profile
+  private-tiny      one 2-byte file, login by key, whole command, server already up
+  private-channels  opening of a thousand channels
 
 options
   --repetitions R   repetitions of every row (default 3)
   --channels LIST   channel counts (default 1,4,16,64,256,1000)
-  --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk)
+  --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk and in private-shm)
   --memory-mib N    bytes of a memory to memory run (default 8192)
   --xdfs PATH       measure this program instead of building it; `none` for the rivals alone
+  --previous PATH   an older xdfs, whose channels without protection are compared with ours that
+                    prove who we are and send their payload clear
   --json FILE       write every run and the verdicts as JSON
   --markdown FILE   write the report there instead of to standard output
   --disk DIR        where the disk groups work (default target)
@@ -37,7 +44,7 @@ options
 
 /// One group of rows that share a workload.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Group {
     /// Memory to memory with iperf3 and GridFTP.
     Mem,
@@ -51,17 +58,37 @@ pub(crate) enum Group {
     Saturation,
     /// Few against many channels.
     Channels,
+    /// A big file from tmpfs to tmpfs over private channels, with scp.
+    PrivateShm,
+    /// Memory to memory over private channels and others.
+    PrivateMem,
+    /// A file of two bytes over a private channel.
+    PrivateTiny,
+    /// Opening many private channels.
+    PrivateChannels,
 }
 
 impl Group {
     /// Every group, in the order of the report.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Mem,
         Self::Shm,
         Self::Disk,
         Self::Tiny,
         Self::Saturation,
         Self::Channels,
+        Self::PrivateShm,
+        Self::PrivateMem,
+        Self::PrivateTiny,
+        Self::PrivateChannels,
+    ];
+
+    /// What the word `private` stands for.
+    const PRIVATE: [Self; 4] = [
+        Self::PrivateShm,
+        Self::PrivateMem,
+        Self::PrivateTiny,
+        Self::PrivateChannels,
     ];
 
     /// The word on the command line.
@@ -73,12 +100,34 @@ impl Group {
             Self::Tiny => "tiny",
             Self::Saturation => "saturation",
             Self::Channels => "channels",
+            Self::PrivateShm => "private-shm",
+            Self::PrivateMem => "private-mem",
+            Self::PrivateTiny => "private-tiny",
+            Self::PrivateChannels => "private-channels",
         }
     }
 
     /// Whether the group works in the disk folder.
     pub(crate) fn on_disk(self) -> bool {
         matches!(self, Self::Disk | Self::Saturation)
+    }
+
+    /// Whether the group is one of those of private channels.
+    pub(crate) fn is_private(self) -> bool {
+        Self::PRIVATE.contains(&self)
+    }
+
+    /// Whether the payload is a file.
+    pub(crate) fn moves_a_file(self) -> bool {
+        !matches!(
+            self,
+            Self::Mem | Self::Channels | Self::PrivateMem | Self::PrivateChannels
+        )
+    }
+
+    /// Whether the group asks what a command costs with a server that is up.
+    pub(crate) fn keeps_servers(self) -> bool {
+        matches!(self, Self::Tiny | Self::PrivateTiny)
     }
 }
 
@@ -106,10 +155,14 @@ pub(crate) struct Options {
     pub(crate) shm_bytes: u64,
     /// Size of the big file on disk, in bytes.
     pub(crate) disk_bytes: u64,
+    /// Size of the big file over private channels, in bytes.
+    pub(crate) private_bytes: u64,
     /// Payload of a memory to memory run, in bytes.
     pub(crate) memory_bytes: u64,
     /// The program under test.
     pub(crate) program: Program,
+    /// An older program to compare with.
+    pub(crate) previous: Option<PathBuf>,
     /// Where to write JSON.
     pub(crate) json: Option<PathBuf>,
     /// Where to write the report.
@@ -155,6 +208,7 @@ impl Options {
                     let bytes = number(name, &value()?, 1 << 20)? << 20;
                     options.shm_bytes = bytes;
                     options.disk_bytes = bytes;
+                    options.private_bytes = bytes;
                 }
                 "--memory-mib" => options.memory_bytes = number(name, &value()?, 1 << 30)? << 20,
                 "--xdfs" => {
@@ -163,12 +217,14 @@ impl Options {
                         path => Program::Path(PathBuf::from(path)),
                     };
                 }
+                "--previous" => options.previous = Some(PathBuf::from(value()?)),
                 "--json" => options.json = Some(PathBuf::from(value()?)),
                 "--markdown" => options.markdown = Some(PathBuf::from(value()?)),
                 "--disk" => options.disk = PathBuf::from(value()?),
                 "--shm" => options.shm = PathBuf::from(value()?),
                 "--timeout" => options.timeout_s = number(name, &value()?, 86_400)?,
                 "all" => options.groups.extend(Group::ALL),
+                "private" => options.groups.extend(Group::PRIVATE),
                 word => match Group::ALL.into_iter().find(|group| group.name() == word) {
                     Some(group) => options.groups.push(group),
                     None => return Err(format!("no group or option {word:?}")),
@@ -198,8 +254,10 @@ impl Options {
             },
             shm_bytes: mib(if quick { 32 } else { 1024 }),
             disk_bytes: mib(if quick { 32 } else { 4096 }),
+            private_bytes: mib(if quick { 32 } else { 4096 }),
             memory_bytes: mib(if quick { 128 } else { 8192 }),
             program: Program::Build,
+            previous: None,
             json: None,
             markdown: None,
             disk: PathBuf::from("target"),
@@ -258,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn private_is_a_word_for_several_groups() {
+        let options = parse(&["private", "mem", "--previous=/old/xdfs"]).unwrap();
+        assert_eq!(options.groups[0], Group::Mem);
+        assert_eq!(options.groups[1..], Group::PRIVATE);
+        assert!(options.groups[1..].iter().all(|group| group.is_private()));
+        assert_eq!(options.previous, Some(PathBuf::from("/old/xdfs")));
+        assert_eq!(options.private_bytes, 4 << 30);
+        let options = parse(&["private-tiny"]).unwrap();
+        assert_eq!(options.groups, [Group::PrivateTiny]);
+        assert!(!parse(&["mem"]).unwrap().groups[0].is_private());
+    }
+
+    #[test]
     fn values_inline_or_after_and_over_quick() {
         let options = parse(&[
             "--channels=16,1,4,4",
@@ -283,6 +354,8 @@ mod tests {
             &["--file-mib", "99999999999999999999"],
             &["--frobnicate"],
             &["bogus"],
+            &["--previous"],
+            &["privateshm"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }

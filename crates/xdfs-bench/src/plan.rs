@@ -5,6 +5,7 @@
 
 use crate::{
     options::{Group, Options},
+    protection::Protection,
     tool::{Direction, Tool},
 };
 
@@ -15,6 +16,13 @@ const IPERF3_STREAMS_MAX: u32 = 128;
 const FILE_CHANNELS: [u32; 3] = [1, 4, 16];
 /// The channel count that many channels are compared with.
 pub(crate) const FEW_CHANNELS: u32 = 4;
+/// The channel count that counts as many.
+pub(crate) const MANY_CHANNELS: u32 = 1000;
+/// The channel counts that are compared with those of an older program.
+pub(crate) const PREVIOUS_CHANNELS: [u32; 2] = [4, 1];
+/// Payload of the runs that ask how long opening takes: enough that the transfer isn't over before
+/// all channels are there, and little beside the time that opening takes.
+pub(crate) const OPENING_BYTES: u64 = 128 << 20;
 /// Size of the small file of the saturation group when the big one has 4 GiB; scaled with it.
 const SMALL_BYTES: u64 = 400_000_000;
 /// Size of the big file that `SMALL_BYTES` belongs to.
@@ -35,6 +43,8 @@ pub(crate) struct Job {
     pub(crate) direction: Direction,
     /// Who moves it.
     pub(crate) tool: Tool,
+    /// How its channels are protected.
+    pub(crate) protection: Protection,
     /// Parallel channels; the tool's own choice when not given.
     pub(crate) channels: Option<u32>,
     /// Payload in bytes.
@@ -43,12 +53,16 @@ pub(crate) struct Job {
 
 /// The rows of `group`.
 pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
+    if group.is_private() {
+        return private_jobs(group, options);
+    }
     let mut jobs = Vec::new();
     let mut add = |direction, tool, channels, bytes| {
         jobs.push(Job {
             group,
             direction,
             tool,
+            protection: Protection::None,
             channels,
             bytes,
         });
@@ -121,6 +135,68 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
                 }
             }
         }
+        Group::PrivateShm | Group::PrivateMem | Group::PrivateTiny | Group::PrivateChannels => {}
+    }
+    jobs
+}
+
+/// The rows of a group of private channels.
+fn private_jobs(group: Group, options: &Options) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    let mut add = |direction, tool, protection, channels, bytes| {
+        jobs.push(Job {
+            group,
+            direction,
+            tool,
+            protection,
+            channels,
+            bytes,
+        });
+    };
+    // In this order, so that what is compared runs next to each other: private, clear, none.
+    let kinds = [Protection::Private, Protection::Clear, Protection::None];
+    let both = [Protection::Private, Protection::None];
+    for way in [Direction::Up, Direction::Down] {
+        match group {
+            Group::PrivateMem => {
+                for count in PREVIOUS_CHANNELS {
+                    let channels = Some(count);
+                    for kind in kinds {
+                        // One channel is a matter of the comparison with the older program alone.
+                        if count == FEW_CHANNELS || kind == Protection::Clear {
+                            add(way, Tool::Xdfs, kind, channels, options.memory_bytes);
+                        }
+                        if kind == Protection::Clear {
+                            let none = Protection::None;
+                            add(way, Tool::Previous, none, channels, options.memory_bytes);
+                        }
+                    }
+                }
+            }
+            Group::PrivateTiny => {
+                add(way, Tool::Scp, Protection::Private, None, TINY_BYTES);
+                for kind in both {
+                    add(way, Tool::Xdfs, kind, None, TINY_BYTES);
+                }
+            }
+            Group::PrivateChannels => {
+                for kind in both {
+                    add(way, Tool::Xdfs, kind, Some(MANY_CHANNELS), OPENING_BYTES);
+                }
+            }
+            _ => {
+                add(
+                    way,
+                    Tool::Scp,
+                    Protection::Private,
+                    None,
+                    options.private_bytes,
+                );
+                for kind in kinds {
+                    add(way, Tool::Xdfs, kind, None, options.private_bytes);
+                }
+            }
+        }
     }
     jobs
 }
@@ -134,8 +210,8 @@ pub(crate) fn small_bytes(big: u64) -> u64 {
 /// How often a row is run in one repetition: short runs scatter, and more of them cost nothing.
 pub(crate) fn runs_per_repetition(group: Group, quick: bool) -> u32 {
     match (group, quick) {
-        (Group::Tiny, false) => 10,
-        (Group::Tiny, true) => 3,
+        (Group::Tiny | Group::PrivateTiny, false) => 10,
+        (Group::Tiny | Group::PrivateTiny, true) => 3,
         _ => 1,
     }
 }
@@ -163,6 +239,45 @@ mod tests {
             assert!(!jobs.is_empty());
             for (index, job) in jobs.iter().enumerate() {
                 assert!(!jobs[..index].contains(job), "{job:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_compared_runs_next_to_each_other() {
+        let jobs = jobs(Group::PrivateMem, &options(&[]));
+        let up: Vec<_> = jobs
+            .iter()
+            .filter(|job| job.direction == Direction::Up && job.channels == Some(FEW_CHANNELS))
+            .map(|job| (job.tool, job.protection))
+            .collect();
+        assert_eq!(
+            up,
+            [
+                (Tool::Xdfs, Protection::Private),
+                (Tool::Xdfs, Protection::Clear),
+                (Tool::Previous, Protection::None),
+                (Tool::Xdfs, Protection::None),
+            ]
+        );
+        assert_eq!(jobs.len(), 2 * (4 + 2));
+    }
+
+    #[test]
+    fn private_groups_have_private_rows_both_ways() {
+        for group in Group::ALL.into_iter().filter(|group| group.is_private()) {
+            let jobs = jobs(group, &options(&["--file-mib", "7"]));
+            for way in [Direction::Up, Direction::Down] {
+                let private = |job: &&Job| {
+                    (job.direction, job.tool, job.protection)
+                        == (way, Tool::Xdfs, Protection::Private)
+                };
+                assert_eq!(jobs.iter().filter(private).count(), 1, "{group:?}");
+            }
+            let rivals = jobs.iter().filter(|job| job.tool == Tool::Scp).count();
+            assert_eq!(rivals, if group.moves_a_file() { 2 } else { 0 });
+            if group == Group::PrivateShm {
+                assert!(jobs.iter().all(|job| job.bytes == 7 << 20));
             }
         }
     }

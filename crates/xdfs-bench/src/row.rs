@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     meter::Usage,
     options::Group,
+    protection::Protection,
     statistics::Spread,
     tool::{Direction, Tool},
 };
@@ -22,6 +23,8 @@ pub(crate) struct Row {
     pub(crate) direction: Direction,
     /// Who moves it.
     pub(crate) tool: Tool,
+    /// How its channels are protected.
+    pub(crate) protection: Protection,
     /// Parallel channels or streams asked for; the tool's own choice when not given.
     pub(crate) channels: Option<u32>,
     /// Payload asked for, in bytes.
@@ -60,6 +63,8 @@ pub(crate) struct Run {
     pub(crate) client_peak_kib: u64,
     /// Peak memory of the server in KiB.
     pub(crate) server_peak_kib: u64,
+    /// Most channels that were there at once, where the tool says.
+    pub(crate) channels_open: Option<u32>,
 }
 
 impl Run {
@@ -76,6 +81,7 @@ impl Run {
             other_cpu_seconds: usage.other_cpu_s,
             client_peak_kib: usage.client_peak_kib,
             server_peak_kib: usage.server_peak_kib,
+            channels_open: own.and_then(|timing| timing.channels),
         }
     }
 
@@ -101,6 +107,16 @@ impl Run {
 }
 
 impl Row {
+    /// The tool, with how it protects its channels where a group has several kinds.
+    pub(crate) fn tool_name(&self) -> String {
+        let name = self.tool.name();
+        if self.group.is_private() && self.tool == Tool::Xdfs {
+            format!("{name} {}", self.protection.name())
+        } else {
+            name.to_owned()
+        }
+    }
+
     /// One figure of every run, with its repetition.
     pub(crate) fn figures(&self, figure: impl Fn(&Run) -> f64) -> Vec<(u32, f64)> {
         self.runs
@@ -127,6 +143,9 @@ pub(crate) struct Timing {
     pub(crate) bytes: u64,
     /// Seconds it took.
     pub(crate) seconds: f64,
+    /// Most channels that were there at once, where it says.
+    #[serde(default)]
+    pub(crate) channels: Option<u32>,
 }
 
 impl Timing {
@@ -196,7 +215,8 @@ mod tests {
             Timing::from_iperf3(text),
             Ok(Timing {
                 bytes: 1000,
-                seconds: 0.4
+                seconds: 0.4,
+                channels: None
             })
         );
         let refused = r#"{"start": {}, "intervals": [], "end": {}, "error": "server is busy"}"#;
@@ -219,7 +239,8 @@ mod tests {
             Timing::from_perf(text),
             Ok(Timing {
                 bytes: 1000,
-                seconds: 0.25
+                seconds: 0.25,
+                channels: Some(4)
             })
         );
         assert!(Timing::from_perf("{\"type\":\"progress\",\"bytes\":5,\"seconds\":1}").is_err());
@@ -246,9 +267,11 @@ mod tests {
         let own = Timing {
             bytes: 8_000_000_000,
             seconds: 1.0,
+            channels: Some(4),
         };
         let memory = Run::new(0, 10_000_000_000, usage, Some(own));
         assert!((memory.rate() - 8.0).abs() < 1e-9);
         assert!((memory.command_rate() - 4.0).abs() < 1e-9);
+        assert_eq!((file.channels_open, memory.channels_open), (None, Some(4)));
     }
 }

@@ -3,7 +3,7 @@
 //! A repetition runs every row of a group once before the next repetition begins, every other one
 //! in reverse order: what drifts on the machine hits all rows alike. A row that fails is not run
 //! again and the report says why. Every run gets a fresh server, so that its memory is its own;
-//! only the tiny group keeps servers up, because it asks what a command costs with a server that
+//! only the tiny groups keep servers up, because they ask what a command costs with a server that
 //! is up. Called by `main`.
 
 use std::{
@@ -19,6 +19,7 @@ use crate::{
     meter::{self, Conditions},
     options::{Group, Options},
     plan::{self, Job},
+    protection::Protection,
     row::{Row, Run, Timing},
     scratch::{Guard, Scratch},
     server::{self, Port, Server},
@@ -33,6 +34,9 @@ const WARM_SPARE_BYTES: u64 = 1 << 30;
 const WARM_MEMORY_BYTES: u64 = 300 << 20;
 /// The kernel's switch for forgetting cached files.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Servers that are up, by what they serve.
+type Servers<'a> = BTreeMap<((Tool, Protection), Direction), Server<'a>>;
 
 /// Everything that runs share.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ impl Session<'_> {
     pub(crate) fn run(&self, group: Group) -> io::Result<Vec<Row>> {
         let jobs: Vec<Job> = plan::jobs(group, self.options)
             .into_iter()
-            .filter(|job| self.toolbox.has(job.tool))
+            .filter(|job| self.toolbox.can(job.tool, job.protection))
             .collect();
         let mut rows: Vec<Row> = jobs.iter().map(empty_row).collect();
         let base = self.base(group);
@@ -74,7 +78,7 @@ impl Session<'_> {
                     continue;
                 }
                 let result = self.run_once(&jobs[index], repetition, &base, &mut servers, row);
-                if group != Group::Tiny {
+                if !group.keeps_servers() {
                     servers.clear();
                 }
                 match result {
@@ -103,7 +107,7 @@ impl Session<'_> {
     fn make_sources(&self, base: &Path, jobs: &[Job]) -> io::Result<()> {
         fs::create_dir_all(base.join("src"))?;
         content::empty(&base.join("dst"))?;
-        for job in jobs.iter().filter(|job| moves_a_file(job.group)) {
+        for job in jobs.iter().filter(|job| job.group.moves_a_file()) {
             let path = base.join(source(job));
             if !path.exists() {
                 content::make(&path, job.bytes)?;
@@ -117,13 +121,13 @@ impl Session<'_> {
         job: &Job,
         repetition: u32,
         base: &Path,
-        servers: &mut BTreeMap<(Tool, Direction), Server<'a>>,
+        servers: &mut Servers<'a>,
         row: &mut Row,
     ) -> Result<Run, String> {
         let broken = |error: io::Error| format!("the benchmark itself: {error}");
         let work = self.shm.path();
         let source = source(job);
-        let payload = if moves_a_file(job.group) {
+        let payload = if job.group.moves_a_file() {
             Payload::File {
                 base,
                 source: &source,
@@ -134,16 +138,17 @@ impl Session<'_> {
         };
         self.prepare(job, base).map_err(broken)?;
 
-        let key = (job.tool, job.direction);
+        let tool = (job.tool, job.protection);
+        let key = (tool, job.direction);
         if let Entry::Vacant(free) = servers.entry(key) {
             let port = server::free_port().map_err(broken)?;
             let line = self
                 .toolbox
-                .server(job.tool, job.direction, payload, port, work)
+                .server(tool, job.direction, payload, port, work)
                 .map_err(broken)?;
             if let Some(line) = line {
                 let kind = match job.tool {
-                    Tool::Xdfs => Port::Announced,
+                    Tool::Previous | Tool::Xdfs => Port::Announced,
                     _ => Port::Given(port),
                 };
                 let log = work.join(format!("server.{}.log", job.tool.name()));
@@ -157,7 +162,7 @@ impl Session<'_> {
         let port = server.map_or(0, |server| server.port);
         let line = self
             .toolbox
-            .client(job.tool, job.direction, payload, job.channels, port);
+            .client(tool, job.direction, payload, job.channels, (port, work));
         if row.command.is_empty() {
             row.command = shown(&line, base, work, port);
         }
@@ -173,14 +178,14 @@ impl Session<'_> {
             },
         )?;
 
-        let own = if moves_a_file(job.group) {
+        let own = if job.group.moves_a_file() {
             self.check_copy(base, &source, job.bytes, row.runs.is_empty())?;
             None
         } else {
             let said = fs::read_to_string(&output).map_err(broken)?;
             match job.tool {
                 Tool::Iperf3 => Some(Timing::from_iperf3(&said)?),
-                Tool::Xdfs => Some(Timing::from_perf(&said)?),
+                Tool::Previous | Tool::Xdfs => Some(Timing::from_perf(&said)?),
                 _ => None,
             }
         };
@@ -189,7 +194,7 @@ impl Session<'_> {
 
     /// Brings the machine into the state that every run of a row starts from.
     fn prepare(&self, job: &Job, base: &Path) -> io::Result<()> {
-        if moves_a_file(job.group) {
+        if job.group.moves_a_file() {
             content::empty(&base.join("dst"))?;
         }
         if job.group.on_disk() {
@@ -203,9 +208,11 @@ impl Session<'_> {
             let _ = forget_cached_files();
         }
         match job.group {
-            Group::Tiny => {}
-            Group::Mem | Group::Channels => meter::warm_memory(WARM_MEMORY_BYTES),
-            Group::Shm | Group::Disk | Group::Saturation => {
+            Group::Tiny | Group::PrivateTiny => {}
+            Group::Mem | Group::Channels | Group::PrivateMem | Group::PrivateChannels => {
+                meter::warm_memory(WARM_MEMORY_BYTES);
+            }
+            Group::Shm | Group::Disk | Group::Saturation | Group::PrivateShm => {
                 meter::warm_memory(job.bytes + WARM_SPARE_BYTES);
             }
         }
@@ -242,11 +249,6 @@ pub(crate) fn can_forget_cached_files() -> bool {
     fs::OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Whether the payload of a group is a file.
-fn moves_a_file(group: Group) -> bool {
-    !matches!(group, Group::Mem | Group::Channels)
-}
-
 /// Where the source of a row is, relative to the folder of its group.
 fn source(job: &Job) -> String {
     format!("src/{}", job.bytes)
@@ -262,8 +264,10 @@ fn shown(line: &Line, base: &Path, work: &Path, port: u16) -> String {
     [
         "127.0.0.1:",
         "-p ",
+        "-P ",
         "--port ",
         "rsyncd.",
+        "sshd.",
         "serve ",
         "up ",
         "down ",
@@ -279,6 +283,7 @@ fn empty_row(job: &Job) -> Row {
         group: job.group,
         direction: job.direction,
         tool: job.tool,
+        protection: job.protection,
         channels: job.channels,
         bytes: job.bytes,
         command: String::new(),
@@ -293,7 +298,7 @@ fn label(row: &Row) -> String {
         .channels
         .map(|count| format!(" n={count}"))
         .unwrap_or_default();
-    let (group, direction, tool) = (row.group.name(), row.direction.name(), row.tool.name());
+    let (group, direction, tool) = (row.group.name(), row.direction.name(), row.tool_name());
     format!("{group} {direction} {tool}{channels} ({} bytes)", row.bytes)
 }
 

@@ -1,6 +1,7 @@
 //! The tools that are measured: which programs they need and how each is run.
 //!
-//! All of them run plain, without encryption, as the same user and against a server on 127.0.0.1.
+//! All of them run as the same user and against a server on 127.0.0.1, plain and without encryption
+//! but for the rows of private channels, whose keys are those of `protection`.
 //! GridFTP gets the flags that suit it best (`-fast`: data channels are kept). Nothing here starts
 //! anything. Called by `session`.
 
@@ -14,10 +15,13 @@ use std::{
 use crate::{
     bare,
     line::{Line, find_program},
+    protection::{self, Keys, OpenSsh, Protection},
 };
 
 /// The name under which this program is looked up, which also plays the bare copies.
 const BARE: &str = "xdfs-bench";
+/// The name under which the older program is looked up.
+const PREVIOUS: &str = "previous xdfs";
 
 /// A way of moving bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
@@ -31,10 +35,14 @@ pub(crate) enum Tool {
     GridFtp,
     /// iperf3, from memory to memory only.
     Iperf3,
+    /// An older program than the one under test.
+    Previous,
     /// rclone with its own webdav (up) and http (down) servers.
     Rclone,
     /// rsync with its daemon.
     Rsync,
+    /// scp with a server of OpenSSH.
+    Scp,
     /// The program under test.
     Xdfs,
 }
@@ -64,13 +72,15 @@ impl Direction {
 
 impl Tool {
     /// Every tool.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Bare,
         Self::Cp,
         Self::GridFtp,
         Self::Iperf3,
+        Self::Previous,
         Self::Rclone,
         Self::Rsync,
+        Self::Scp,
         Self::Xdfs,
     ];
 
@@ -81,21 +91,25 @@ impl Tool {
             Self::Cp => "cp",
             Self::GridFtp => "GridFTP",
             Self::Iperf3 => "iperf3",
+            Self::Previous => PREVIOUS,
             Self::Rclone => "rclone",
             Self::Rsync => "rsync daemon",
+            Self::Scp => "scp",
             Self::Xdfs => "xdfs",
         }
     }
 
-    /// The programs it needs, the client first.
+    /// The programs it needs, first the one that tells the version.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Bare => &[BARE],
             Self::Cp => &["cp"],
             Self::GridFtp => &["globus-url-copy", "globus-gridftp-server"],
             Self::Iperf3 => &["iperf3"],
+            Self::Previous => &[PREVIOUS],
             Self::Rclone => &["rclone"],
             Self::Rsync => &["rsync"],
+            Self::Scp => &["ssh", "scp", "sshd", "ssh-keygen"],
             Self::Xdfs => &["xdfs"],
         }
     }
@@ -105,6 +119,7 @@ impl Tool {
         match self {
             Self::GridFtp => "-version",
             Self::Rclone => "version",
+            Self::Scp => "-V",
             _ => "--version",
         }
     }
@@ -129,18 +144,38 @@ pub(crate) struct Toolbox {
     programs: BTreeMap<&'static str, PathBuf>,
     is_root: bool,
     congestion_control: Option<String>,
+    /// Whether the program under test can leave the payload clear.
+    takes_clear: bool,
+    /// Whether the client of the older program wants to be told to do without protection.
+    previous_takes_insecure: bool,
 }
 
 impl Toolbox {
-    /// Looks for every tool; `xdfs` is the program under test.
-    pub(crate) fn new(xdfs: Option<PathBuf>, congestion_control: Option<String>) -> Self {
+    /// Looks for every tool; `xdfs` is the program under test, `previous` an older one.
+    pub(crate) fn new(
+        xdfs: Option<PathBuf>,
+        previous: Option<PathBuf>,
+        congestion_control: Option<String>,
+    ) -> Self {
         let mut programs: BTreeMap<&'static str, PathBuf> = Tool::ALL
             .into_iter()
-            .filter(|tool| !matches!(tool, Tool::Bare | Tool::Xdfs))
+            .filter(|tool| !matches!(tool, Tool::Bare | Tool::Previous | Tool::Xdfs))
             .flat_map(Tool::programs)
             .filter_map(|name| Some((*name, find_program(name)?)))
             .collect();
+        let takes = |program: &Option<PathBuf>, flag| {
+            let knows = |path: &PathBuf| {
+                let commands = ["cp", "perf"];
+                commands
+                    .iter()
+                    .all(|command| protection::knows(path, command, flag))
+            };
+            program.as_ref().is_some_and(knows)
+        };
+        let takes_clear = takes(&xdfs, "--protect");
+        let previous_takes_insecure = takes(&previous, "--insecure");
         programs.extend(xdfs.map(|path| ("xdfs", path)));
+        programs.extend(previous.map(|path| (PREVIOUS, path)));
         programs.extend(std::env::current_exe().ok().map(|path| (BARE, path)));
         let is_root = fs::read_to_string("/proc/self/status").is_ok_and(|status| {
             status
@@ -153,6 +188,8 @@ impl Toolbox {
             programs,
             is_root,
             congestion_control,
+            takes_clear,
+            previous_takes_insecure,
         }
     }
 
@@ -161,6 +198,11 @@ impl Toolbox {
         tool.programs()
             .iter()
             .all(|name| self.programs.contains_key(name))
+    }
+
+    /// Whether `tool` is there and can protect its channels so.
+    pub(crate) fn can(&self, tool: Tool, protection: Protection) -> bool {
+        self.has(tool) && (protection != Protection::Clear || self.takes_clear)
     }
 
     /// The first line of what the client of `tool` says about its version.
@@ -183,21 +225,23 @@ impl Toolbox {
     }
 
     fn line(&self, name: &'static str) -> Line {
-        // Only asked for tools that `has` has found; the bare name is looked up when it is run.
-        Line::new(
-            self.programs
-                .get(name)
-                .cloned()
-                .unwrap_or_else(|| PathBuf::from(name)),
-        )
+        Line::new(self.path(name))
+    }
+
+    /// Only asked for tools that `has` has found; a bare name is looked up when it is run.
+    fn path(&self, name: &'static str) -> &Path {
+        match self.programs.get(name) {
+            Some(path) => path,
+            None => Path::new(name),
+        }
     }
 
     /// The server for a payload, listening on `port`; `None` when the tool needs none.
     ///
-    /// `work` takes a configuration file where one is needed.
+    /// `work` takes a configuration file and keys where they are needed.
     pub(crate) fn server(
         &self,
-        tool: Tool,
+        (tool, protection): (Tool, Protection),
         direction: Direction,
         payload: Payload<'_>,
         port: u16,
@@ -257,31 +301,64 @@ impl Toolbox {
                     .args(["--address", "127.0.0.1"])
                     .arg(format!("--config={}", configuration.display()))
             }
+            Tool::Scp => {
+                let file = OpenSsh::at(work).make(self.path("ssh-keygen"), &port)?;
+                self.line("sshd")
+                    .args(["-D", "-e", "-f"])
+                    .arg(file.to_string_lossy())
+            }
             // It picks a free port itself and says which.
-            Tool::Xdfs => self
-                .line("xdfs")
+            Tool::Previous => self
+                .line(PREVIOUS)
                 .args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--root"])
                 .arg(root),
+            Tool::Xdfs => {
+                let keys = Keys::at(work);
+                if protection != Protection::None {
+                    keys.make(self.path("xdfs"))?;
+                }
+                let line = keys.server(self.line("xdfs").arg("serve"), protection);
+                line.args(["--listen", "127.0.0.1:0", "--root"]).arg(root)
+            }
         };
         Ok(Some(line))
     }
 
-    /// The client for a payload over `channels` (the tool's own choice when not given).
+    /// The client for a payload over `channels` (the tool's own choice when not given); `work` is
+    /// what the server was given.
     pub(crate) fn client(
         &self,
-        tool: Tool,
+        (tool, protection): (Tool, Protection),
         direction: Direction,
         payload: Payload<'_>,
         channels: Option<u32>,
-        port: u16,
+        (port, work): (u16, &Path),
     ) -> Line {
-        match payload {
-            Payload::Memory { bytes } => self.memory_client(tool, direction, bytes, channels, port),
-            Payload::File {
-                base,
-                source,
-                target,
-            } => {
+        let keys = Keys::at(work);
+        match (tool, payload) {
+            (Tool::Xdfs, Payload::Memory { bytes }) => keys.client(
+                perf(self.line("xdfs"), direction, bytes, channels, port),
+                protection,
+            ),
+            (Tool::Previous, Payload::Memory { bytes }) => {
+                let line = perf(self.line(PREVIOUS), direction, bytes, channels, port);
+                if self.previous_takes_insecure {
+                    line.arg("--insecure")
+                } else {
+                    line
+                }
+            }
+            (_, Payload::Memory { bytes }) => {
+                self.memory_client(tool, direction, bytes, channels, port)
+            }
+            (
+                _,
+                Payload::File {
+                    base,
+                    source,
+                    target,
+                },
+            ) => {
                 let local = |name: &str| base.join(name).to_string_lossy().into_owned();
                 let place = FilePlace {
                     local_source: local(source),
@@ -289,8 +366,40 @@ impl Toolbox {
                     source,
                     target,
                 };
-                self.file_client(tool, direction, &place, channels, port)
+                match tool {
+                    Tool::Xdfs => {
+                        let mut line = self.line("xdfs").arg("cp");
+                        if let Some(count) = channels {
+                            line = line.args(["-n", &count.to_string()]);
+                        }
+                        copy(keys.client(line, protection), direction, &place, port)
+                    }
+                    Tool::Scp => self.scp_client(direction, &place, port, work),
+                    _ => self.file_client(tool, direction, &place, channels, port),
+                }
             }
+        }
+    }
+
+    fn scp_client(
+        &self,
+        direction: Direction,
+        place: &FilePlace<'_>,
+        port: u16,
+        work: &Path,
+    ) -> Line {
+        let settings = OpenSsh::at(work).client_file();
+        let line = self
+            .line("scp")
+            .args(["-q", "-F", &settings.to_string_lossy()])
+            .args(["-P", &port.to_string()]);
+        let remote = |path: &str| format!("127.0.0.1:{path}");
+        if direction == Direction::Up {
+            line.arg(place.local_source.as_str())
+                .arg(remote(&place.local_target))
+        } else {
+            line.arg(remote(&place.local_source))
+                .arg(place.local_target.as_str())
         }
     }
 
@@ -302,22 +411,14 @@ impl Toolbox {
         channels: Option<u32>,
         port: u16,
     ) -> Line {
-        let bytes = bytes.to_string();
+        let size = bytes.to_string();
         let streams = channels.map(|count| count.to_string());
-        let port = port.to_string();
         match tool {
             Tool::Iperf3 => {
-                let mut line = self.line("iperf3").args([
-                    "-c",
-                    "127.0.0.1",
-                    "-p",
-                    &port,
-                    "-n",
-                    &bytes,
-                    "-l",
-                    "1M",
-                    "-J",
-                ]);
+                let mut line = self
+                    .line("iperf3")
+                    .args(["-c", "127.0.0.1", "-p", &port.to_string()])
+                    .args(["-n", &size, "-l", "1M", "-J"]);
                 if let Some(congestion_control) = &self.congestion_control {
                     line = line.args(["-C", congestion_control]);
                 }
@@ -331,7 +432,7 @@ impl Toolbox {
                 }
             }
             Tool::GridFtp => {
-                let mut line = self.line("globus-url-copy").args(["-fast", "-len", &bytes]);
+                let mut line = self.line("globus-url-copy").args(["-fast", "-len", &size]);
                 if let Some(streams) = &streams {
                     line = line.args(["-p", streams]);
                 }
@@ -344,23 +445,14 @@ impl Toolbox {
                         .arg(format!("{remote}/dev/null"))
                 }
             }
-            // The others move files only, so no row asks them for memory.
-            Tool::Bare | Tool::Cp | Tool::Rclone | Tool::Rsync | Tool::Xdfs => {
-                let way = if direction == Direction::Down {
-                    "--download"
-                } else {
-                    "--upload"
-                };
-                let line = self
-                    .line("xdfs")
-                    .arg("perf")
-                    .arg(format!("xdfs://127.0.0.1:{port}"))
-                    .args([way, "--insecure", "--bytes", &bytes, "--json"]);
-                match &streams {
-                    Some(streams) => line.args(["-n", streams]),
-                    None => line,
-                }
-            }
+            // xdfs has its own lines; the others move files only, so no row asks them for memory.
+            Tool::Bare
+            | Tool::Cp
+            | Tool::Previous
+            | Tool::Rclone
+            | Tool::Rsync
+            | Tool::Scp
+            | Tool::Xdfs => perf(self.line("xdfs"), direction, bytes, channels, port),
         }
     }
 
@@ -386,8 +478,8 @@ impl Toolbox {
                     .args([bare::COMMAND, direction.name(), &port])
                     .args([local_source, local_target])
             }
-            // iperf3 moves no files, so no row asks it for one.
-            Tool::Cp | Tool::Iperf3 => {
+            // scp and xdfs have their own lines; the others move no files, so no row asks them.
+            Tool::Cp | Tool::Iperf3 | Tool::Previous | Tool::Scp | Tool::Xdfs => {
                 // Sharing the blocks of the source would move nothing.
                 self.line("cp")
                     .args(["--reflink=never", local_source, local_target])
@@ -429,20 +521,37 @@ impl Toolbox {
                     line.arg(remote(source)).arg(local_target.as_str())
                 }
             }
-            Tool::Xdfs => {
-                let mut line = self.line("xdfs").arg("cp");
-                if let Some(count) = channels {
-                    line = line.args(["-n", &count.to_string()]);
-                }
-                let line = line.args(["--insecure", "-q", "-f"]);
-                let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
-                if up {
-                    line.arg(local_source.as_str()).arg(remote(target))
-                } else {
-                    line.arg(remote(source)).arg(local_target.as_str())
-                }
-            }
         }
+    }
+}
+
+/// A run of `xdfs perf`, without what says how its channels are protected.
+fn perf(program: Line, direction: Direction, bytes: u64, channels: Option<u32>, port: u16) -> Line {
+    let way = if direction == Direction::Down {
+        "--download"
+    } else {
+        "--upload"
+    };
+    let line = program
+        .arg("perf")
+        .arg(format!("xdfs://127.0.0.1:{port}"))
+        .args([way, "--bytes", &bytes.to_string(), "--json"]);
+    match channels {
+        Some(count) => line.args(["-n", &count.to_string()]),
+        None => line,
+    }
+}
+
+/// The rest of a run of `xdfs cp`.
+fn copy(line: Line, direction: Direction, place: &FilePlace<'_>, port: u16) -> Line {
+    let line = line.args(["-q", "-f"]);
+    let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
+    if direction == Direction::Up {
+        line.arg(place.local_source.as_str())
+            .arg(remote(place.target))
+    } else {
+        line.arg(remote(place.source))
+            .arg(place.local_target.as_str())
     }
 }
 
@@ -459,11 +568,26 @@ mod tests {
     use super::*;
 
     fn client(tool: Tool, direction: Direction, channels: Option<u32>, memory: bool) -> String {
-        let toolbox = Toolbox {
+        protected(tool, Protection::None, direction, channels, memory)
+    }
+
+    fn toolbox() -> Toolbox {
+        Toolbox {
             programs: BTreeMap::new(),
             is_root: false,
             congestion_control: Some("cubic".to_owned()),
-        };
+            takes_clear: false,
+            previous_takes_insecure: false,
+        }
+    }
+
+    fn protected(
+        tool: Tool,
+        protection: Protection,
+        direction: Direction,
+        channels: Option<u32>,
+        memory: bool,
+    ) -> String {
         let payload = if memory {
             Payload::Memory { bytes: 7 }
         } else {
@@ -473,8 +597,9 @@ mod tests {
                 target: "dst/f",
             }
         };
-        toolbox
-            .client(tool, direction, payload, channels, 99)
+        let place = (99, Path::new("/w"));
+        toolbox()
+            .client((tool, protection), direction, payload, channels, place)
             .to_string()
     }
 
@@ -490,7 +615,16 @@ mod tests {
         );
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(4), true),
-            "xdfs perf xdfs://127.0.0.1:99 --upload --insecure --bytes 7 --json -n 4"
+            "xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 --json -n 4 --insecure"
+        );
+        assert_eq!(
+            client(Tool::Previous, Direction::Down, Some(1), true),
+            "previous xdfs perf xdfs://127.0.0.1:99 --download --bytes 7 --json -n 1"
+        );
+        assert_eq!(
+            protected(Tool::Xdfs, Protection::Clear, Direction::Up, Some(4), true),
+            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 \
+             --json -n 4 --protect clear --key /w/xdfs.client/id_ed25519"
         );
     }
 
@@ -503,6 +637,19 @@ mod tests {
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(16), false),
             "xdfs cp -n 16 --insecure -q -f /d/src/f xdfs://127.0.0.1:99/dst/f"
+        );
+        assert_eq!(
+            protected(Tool::Xdfs, Protection::Private, Direction::Up, None, false),
+            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs cp --key /w/xdfs.client/id_ed25519 -q -f /d/src/f \
+             xdfs://127.0.0.1:99/dst/f"
+        );
+        assert_eq!(
+            client(Tool::Scp, Direction::Up, None, false),
+            "scp -q -F /w/ssh/client.conf -P 99 /d/src/f 127.0.0.1:/d/dst/f"
+        );
+        assert_eq!(
+            client(Tool::Scp, Direction::Down, None, false),
+            "scp -q -F /w/ssh/client.conf -P 99 127.0.0.1:/d/src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::GridFtp, Direction::Down, Some(16), false),
@@ -529,8 +676,20 @@ mod tests {
 
     #[test]
     fn absent_tools_are_known() {
-        let toolbox = Toolbox::new(None, None);
-        assert!(!toolbox.has(Tool::Xdfs));
+        let toolbox = Toolbox::new(None, None, None);
+        assert!(!toolbox.has(Tool::Xdfs) && !toolbox.has(Tool::Previous));
+        assert!(!toolbox.can(Tool::Xdfs, Protection::Private));
         assert_eq!(toolbox.version(Tool::Xdfs), None);
+    }
+
+    #[test]
+    fn clear_is_for_programs_that_know_it() {
+        let mut toolbox = toolbox();
+        toolbox.programs.insert("xdfs", PathBuf::from("/x/xdfs"));
+        assert!(toolbox.can(Tool::Xdfs, Protection::Private));
+        assert!(!toolbox.can(Tool::Xdfs, Protection::Clear));
+        toolbox.takes_clear = true;
+        assert!(toolbox.can(Tool::Xdfs, Protection::Clear));
+        assert!(!toolbox.can(Tool::Previous, Protection::None));
     }
 }

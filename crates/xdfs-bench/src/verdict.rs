@@ -10,14 +10,13 @@ use serde::Serialize;
 
 use crate::{
     options::{Group, Options},
-    plan::{self, FEW_CHANNELS},
+    plan::{self, FEW_CHANNELS, MANY_CHANNELS},
+    private,
     row::{Row, Run},
     statistics::{Spread, paired_ratios},
     tool::{Direction, Tool},
 };
 
-/// The channel count that counts as many.
-const MANY_CHANNELS: u32 = 1000;
 /// Channel counts that are compared with iperf3, and the least ratio to it.
 const MEMORY_RATIOS: [(u32, f64); 4] = [(1, 0.95), (4, 1.0), (16, 1.3), (64, 1.3)];
 
@@ -39,6 +38,8 @@ pub(crate) enum Outcome {
     NotMeasured,
     /// The median is on the right side.
     Reached,
+    /// Nothing is asked for.
+    Reported,
     /// The median is on the wrong side.
     Short,
 }
@@ -50,8 +51,8 @@ pub(crate) struct Verdict {
     pub(crate) what: String,
     /// The side of `required` that is asked for.
     pub(crate) bound: Bound,
-    /// The value asked for.
-    pub(crate) required: f64,
+    /// The value asked for; the figure is only reported where there is none.
+    pub(crate) required: Option<f64>,
     /// Its unit; `x` is a ratio.
     pub(crate) unit: &'static str,
     /// What was measured.
@@ -73,12 +74,16 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
             Group::Tiny => tiny(rows, &mut verdicts),
             Group::Saturation => saturation(rows, options.disk_bytes, &mut verdicts),
             Group::Channels => channels(rows, &mut verdicts),
+            Group::PrivateShm | Group::PrivateMem | Group::PrivateTiny | Group::PrivateChannels => {
+                verdicts.extend(private::verdicts(rows, *group, options));
+            }
         }
     }
     verdicts
 }
 
-const WAYS: [Direction; 2] = [Direction::Up, Direction::Down];
+/// Both ways that a payload can go.
+pub(crate) const WAYS: [Direction; 2] = [Direction::Up, Direction::Down];
 
 fn memory(rows: &[Row], verdicts: &mut Vec<Verdict>) {
     for (count, required) in MEMORY_RATIOS {
@@ -89,7 +94,7 @@ fn memory(rows: &[Row], verdicts: &mut Vec<Verdict>) {
                     "memory to memory {}, n = {count}, against iperf3",
                     way.name()
                 ),
-                (Bound::AtLeast, required),
+                (Bound::AtLeast, Some(required)),
                 (find(Tool::Xdfs), find(Tool::Iperf3)),
                 ("GB/s", Run::rate),
             ));
@@ -111,14 +116,14 @@ fn files(rows: &[Row], group: Group, required: f64, verdicts: &mut Vec<Verdict>)
             .map_or_else(String::new, |count| format!(" (-p {count})"));
         verdicts.push(ratio(
             format!("{place} {}, against the best GridFTP{setting}", way.name()),
-            (Bound::AtLeast, required),
+            (Bound::AtLeast, Some(required)),
             (ours, best),
             ("GB/s", Run::rate),
         ));
         if group == Group::Shm {
             verdicts.push(ratio(
                 format!("CPU for a GB, {place} {}, against the same", way.name()),
-                (Bound::AtMost, 0.75),
+                (Bound::AtMost, Some(0.75)),
                 (ours, best),
                 ("s/GB", Run::cpu_per_gb),
             ));
@@ -131,7 +136,7 @@ fn tiny(rows: &[Row], verdicts: &mut Vec<Verdict>) {
         let row = find(rows, Group::Tiny, way, Tool::Xdfs, None, None);
         verdicts.push(absolute(
             format!("a 2-byte file {}, whole command", way.name()),
-            (Bound::AtMost, 10.0, "ms"),
+            (Bound::AtMost, Some(10.0), "ms"),
             row,
             |run| run.command_seconds * 1e3,
         ));
@@ -149,7 +154,7 @@ fn saturation(rows: &[Row], big: u64, verdicts: &mut Vec<Verdict>) {
                 mb(big),
                 mb(small)
             ),
-            (Bound::AtLeast, 0.9),
+            (Bound::AtLeast, Some(0.9)),
             (find(big), find(small)),
             ("GB/s", Run::rate),
         ));
@@ -164,19 +169,19 @@ fn channels(rows: &[Row], verdicts: &mut Vec<Verdict>) {
         let compared = format!("n = {MANY_CHANNELS} against n = {FEW_CHANNELS}");
         verdicts.push(ratio(
             format!("rate {name}, {compared}"),
-            (Bound::AtLeast, 0.85),
+            (Bound::AtLeast, Some(0.85)),
             (many, few),
             ("GB/s", Run::rate),
         ));
         verdicts.push(ratio(
             format!("peak memory of both sides {name}, {compared}"),
-            (Bound::AtMost, 1.5),
+            (Bound::AtMost, Some(1.5)),
             (many, few),
             ("MB", Run::memory_mb),
         ));
         verdicts.push(absolute(
             format!("peak memory of both sides {name}, n = {MANY_CHANNELS}"),
-            (Bound::AtMost, 100.0, "MB"),
+            (Bound::AtMost, Some(100.0), "MB"),
             many,
             Run::memory_mb,
         ));
@@ -206,9 +211,10 @@ fn best(rows: &[Row], group: Group, direction: Direction, tool: Tool) -> Option<
         .map(|(row, _)| row)
 }
 
-fn ratio(
+/// Judges the ratio of a figure of two rows.
+pub(crate) fn ratio(
     what: String,
-    (bound, required): (Bound, f64),
+    (bound, required): (Bound, Option<f64>),
     (ours, theirs): (Option<&Row>, Option<&Row>),
     (unit, figure): (&str, fn(&Run) -> f64),
 ) -> Verdict {
@@ -231,9 +237,10 @@ fn ratio(
     })
 }
 
-fn absolute(
+/// Judges a figure of one row by its median, or by its largest value where nothing is allowed.
+pub(crate) fn absolute(
     what: String,
-    (bound, required, unit): (Bound, f64, &'static str),
+    (bound, required, unit): (Bound, Option<f64>, &'static str),
     row: Option<&Row>,
     figure: fn(&Run) -> f64,
 ) -> Verdict {
@@ -258,18 +265,25 @@ fn missing(row: Option<&Row>) -> String {
     match row {
         Some(row) => {
             let reason = row.failure.as_deref().unwrap_or("was not run");
-            format!("{}: {reason}", row.tool.name())
+            format!("{}: {reason}", row.tool_name())
         }
         None => "no such row in this run".to_owned(),
     }
 }
 
 fn judged(mut verdict: Verdict) -> Verdict {
-    verdict.outcome = match (verdict.measured, verdict.bound) {
-        (None, _) => Outcome::NotMeasured,
-        (Some(spread), Bound::AtLeast) if spread.median >= verdict.required => Outcome::Reached,
-        (Some(spread), Bound::AtMost) if spread.median <= verdict.required => Outcome::Reached,
-        (Some(_), _) => Outcome::Short,
+    verdict.outcome = match (verdict.measured, verdict.required, verdict.bound) {
+        (None, _, _) => Outcome::NotMeasured,
+        (Some(_), None, _) => Outcome::Reported,
+        (Some(spread), Some(required), Bound::AtLeast) if spread.median >= required => {
+            Outcome::Reached
+        }
+        // Where nothing at all is allowed no run may have it.
+        (Some(spread), Some(0.0), Bound::AtMost) if spread.high > 0.0 => Outcome::Short,
+        (Some(spread), Some(required), Bound::AtMost) if spread.median <= required => {
+            Outcome::Reached
+        }
+        (Some(_), Some(_), _) => Outcome::Short,
     };
     verdict
 }
@@ -281,7 +295,7 @@ fn mb(bytes: u64) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::meter::Usage;
+    use crate::{meter::Usage, protection::Protection};
 
     /// A row of runs that took `seconds` for a GB each.
     pub(crate) fn row(
@@ -305,6 +319,7 @@ pub(crate) mod tests {
             group,
             direction,
             tool,
+            protection: Protection::None,
             channels,
             bytes: 1_000_000_000,
             command: "client DIR".to_owned(),
@@ -411,6 +426,9 @@ pub(crate) mod tests {
 
     #[test]
     fn every_group_has_requirements() {
-        assert_eq!(verdicts(&[], &options("all")).len(), 8 + 4 + 2 + 2 + 2 + 6);
+        assert_eq!(
+            verdicts(&[], &options("all")).len(),
+            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4
+        );
     }
 }

@@ -57,6 +57,9 @@ fn a_quick_run_of_everything() {
         "2 bytes",
         "small one",
         "many",
+        "over private channels",
+        "over a private channel",
+        "Opening 1000 channels",
     ] {
         assert!(
             page.lines()
@@ -66,8 +69,14 @@ fn a_quick_run_of_everything() {
     }
     let rows = rows(folder.path());
     let ours: Vec<_> = rows.iter().filter(|row| row["tool"] == "xdfs").collect();
-    // mem 3 counts, shm 4, disk 2, tiny 1, saturation 2 sizes, channels 3 counts; both ways.
-    assert_eq!(ours.len(), 2 * (3 + 4 + 2 + 1 + 2 + 3));
+    // mem 3 counts, shm 4, disk 2, tiny 1, saturation 2 sizes, channels 3 counts; private: shm 3,
+    // mem 4, tiny 2, channels 2; both ways.
+    assert_eq!(ours.len(), 2 * (3 + 4 + 2 + 1 + 2 + 3 + 3 + 4 + 2 + 2));
+    for protection in ["clear", "none", "private"] {
+        assert!(ours.iter().any(|row| row["protection"] == protection));
+    }
+    // The stand-in's transfers are over before they can be sampled.
+    assert!(page.contains("Not sampled: "), "{page}");
     for row in ours {
         assert!(row["failure"].is_null(), "{row}");
         assert!(!row["runs"].as_array().unwrap().is_empty(), "{row}");

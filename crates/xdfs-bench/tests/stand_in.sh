@@ -9,6 +9,7 @@ local_path() {
   esac
 }
 verb=$1
+[ "$2" = --help ] && { echo "      --protect <KIND>"; exit; }
 case $verb in
   serve)
     port=$((30000 + $$ % 30000))
@@ -22,7 +23,11 @@ case $verb in
     bytes=
     while [ $# -gt 0 ]; do [ "$1" = --bytes ] && bytes=$2; shift; done
     echo '{"type":"progress","bytes":1}'
-    echo "{\"type\":\"result\",\"bytes\":$bytes,\"seconds\":0.5,\"bytes_per_second\":1}";;
+    echo "{\"type\":\"result\",\"bytes\":$bytes,\"seconds\":0.5,\"bytes_per_second\":1,\"channels\":1000}";;
+  keygen)
+    while [ $# -gt 1 ]; do shift; done
+    mkdir -p "${1%/*}"
+    [ -n "$XDFS_CONFIG_DIR" ] && echo secret >"$1" && echo public >"$1.pub";;
   --version) echo "stand-in";;
   *) echo "error: no command $verb" >&2; exit 2;;
 esac

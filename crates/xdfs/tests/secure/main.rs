@@ -6,12 +6,14 @@
 mod audit;
 mod certificates;
 mod channels;
+mod flood;
 mod guard;
 mod join;
 mod level;
 mod methods;
 mod middle;
 mod raw;
+mod refusals;
 mod rights;
 mod server_identity;
 mod strangers;
