@@ -4,9 +4,12 @@
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
 //! - [`process::Guard`] runs a program and never outlives its test.
 //! - [`wait::until`] waits for a fact, with a deadline.
+//! - `wan::Wan` (on Linux) is two hosts of their own with a long, narrow or lossy link between
+//!   them.
 //!
-//! Everything binds port 0 on loopback, is bounded in time, and ends its threads and processes
-//! when dropped. Nothing here panics on what a tested program does; the test decides.
+//! Everything binds port 0 on loopback or stays in network namespaces of its own, is bounded in
+//! time, and ends its threads and processes when dropped. Nothing here panics on what a tested
+//! program does; the test decides.
 
 #![forbid(unsafe_code)]
 
@@ -14,3 +17,5 @@ pub mod process;
 pub mod proxy;
 pub mod tree;
 pub mod wait;
+#[cfg(target_os = "linux")]
+pub mod wan;
