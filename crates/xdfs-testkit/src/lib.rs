@@ -4,6 +4,7 @@
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
 //! - [`process::Guard`] runs a program and never outlives its test.
 //! - [`wait::until`] waits for a fact, with a deadline.
+//! - [`web::Web`] is a web server that answers what the test says.
 //!
 //! Everything binds port 0 on loopback, is bounded in time, and ends its threads and processes
 //! when dropped. Nothing here panics on what a tested program does; the test decides.
@@ -14,3 +15,4 @@ pub mod process;
 pub mod proxy;
 pub mod tree;
 pub mod wait;
+pub mod web;

@@ -6,6 +6,7 @@
 mod audited;
 mod gate;
 mod identity;
+mod issuers;
 mod keys;
 
 pub(crate) use gate::SecureGate;

@@ -7,6 +7,7 @@ mod audit;
 mod certificates;
 mod channels;
 mod guard;
+mod issuers;
 mod join;
 mod methods;
 mod middle;
