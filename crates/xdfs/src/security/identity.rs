@@ -79,6 +79,19 @@ impl fmt::Debug for Credential {
     }
 }
 
+/// A server that is believed from now on, because nobody knew it and its key was the first to be
+/// seen. Who was in between at that moment is believed in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FirstUse {
+    /// The server, as in the file of known hosts.
+    pub host: String,
+    /// Its key.
+    pub fingerprint: Fingerprint,
+    /// The file in which that is remembered.
+    pub known_hosts: PathBuf,
+}
+
 /// The identity of a client's session.
 pub(crate) struct SecureIdentity {
     user: String,
@@ -88,6 +101,7 @@ pub(crate) struct SecureIdentity {
     name: ServerName<'static>,
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
+    first_use: Mutex<Option<FirstUse>>,
 }
 
 impl SecureIdentity {
@@ -116,6 +130,7 @@ impl SecureIdentity {
             name: server_name(&host)?,
             password: Mutex::default(),
             admitted: Mutex::default(),
+            first_use: Mutex::default(),
         })
     }
 
@@ -180,7 +195,17 @@ impl Identity for SecureIdentity {
         if self.verdict.commit()?
             && let Some(fingerprint) = self.verdict.fingerprint()
         {
-            tracing::warn!(%fingerprint, "the key of a new server is trusted from now on");
+            let host = self.verdict.host();
+            tracing::warn!(host, %fingerprint, "the key of a new server is trusted from now on");
+            let mut first_use = self
+                .first_use
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *first_use = Some(FirstUse {
+                host: host.to_owned(),
+                fingerprint,
+                known_hosts: self.verdict.known_hosts().to_owned(),
+            });
         }
         let found = self
             .credentials
@@ -261,6 +286,15 @@ impl SecureIdentity {
     pub(crate) fn user(&self) -> Option<String> {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.clone()
+    }
+
+    /// The server, if this session was the first to see its key.
+    pub(crate) fn first_use(&self) -> Option<FirstUse> {
+        let first_use = self
+            .first_use
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        first_use.clone()
     }
 
     /// The key that the server proved to have.

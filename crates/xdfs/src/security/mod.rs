@@ -12,7 +12,7 @@ mod keys;
 pub(crate) use gate::SecureGate;
 pub use gate::{ServerSecurity, Tickets};
 pub(crate) use identity::SecureIdentity;
-pub use identity::{ClientSecurity, Credential};
+pub use identity::{ClientSecurity, Credential, FirstUse};
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;
 pub use xdfs_security::identity::{Fingerprint, read_certificates};
