@@ -174,3 +174,27 @@ fn a_server_that_is_new_is_told_once() {
     let refused = run(&["cp", "-f", &one, &server.url("")]).fails(16, &["error: remote"]);
     assert_eq!(told(&refused.stderr), 1, "{}", refused.stderr);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_busy_is_tried_again() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let proxy = xdfs_testkit::proxy::FaultProxy::new(server.addresses[0].parse().unwrap()).unwrap();
+    let url = format!("xdfs://{}/", proxy.addr());
+    let file = place.make_here("file", b"content");
+    proxy.block_new(true);
+    let mut patient = crate::support::Running::start(program().args(["cp", "-v", &file, &url]));
+    patient.wait_for_message("try 2 of 5");
+    proxy.block_new(false);
+    let run = patient.wait().ok();
+    assert!(
+        run.stderr.contains("before the TLS handshake"),
+        "{}",
+        run.stderr
+    );
+    assert_content(place.remote("file"), b"content");
+    // One who doesn't come in after all is told why that may be.
+    proxy.block_new(true);
+    xdfs(["whoami", &url]).fails(3, &["TLS handshake", "busy", "try again"]);
+}

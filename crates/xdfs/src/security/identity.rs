@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
 use xdfs_engine::Identity;
 use xdfs_proto::frame::AuthRequest;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::Method;
 use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, SigningKey};
@@ -259,6 +259,23 @@ impl Identity for SecureIdentity {
     }
 
     fn explain(&self, error: &io::Error) -> Option<Fault> {
+        use io::ErrorKind as K;
+        // A server that holds as many handshakes as it takes has no word for that: it speaks TLS
+        // alone, and that would cost it one more. Its end may come as a reset, as it hasn't read
+        // what this side has sent.
+        let is_cut_off = error.get_ref().is_none_or(|e| !e.is::<rustls::Error>())
+            && matches!(
+                error.kind(),
+                K::UnexpectedEof | K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe
+            );
+        if is_cut_off {
+            let cause = "the server closed the connection before the TLS handshake was through";
+            return Some(
+                Fault::new(Code::ConnectionLost, "secure the channel", cause)
+                    .hint("it may be busy with as many handshakes as it takes: try again")
+                    .retry(Retry::AfterMs(500)),
+            );
+        }
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         let mut fault = client_fault(error);
         if matches!(error, rustls::Error::InvalidMessage(_)) {
