@@ -36,9 +36,13 @@ pub const ALPN: &[u8] = b"xdfs/1";
 /// Tickets that a client can hold for one server, and so the most that it asks for (RFC 9149).
 pub(crate) const TICKETS: u8 = 8;
 
-/// The one provider of cryptography.
+/// The one provider of cryptography, for TLS 1.3 alone: the older version is compiled in for the
+/// web servers of issuers, and isn't for channels.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        provider.cipher_suites.retain(|s| s.tls13().is_some());
+        Arc::new(provider)
+    });
     Arc::clone(&PROVIDER)
 }

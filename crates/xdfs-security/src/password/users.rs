@@ -105,8 +105,8 @@ impl Users {
         })
     }
 
-    /// Reads the text of a file; `parameters` are for new passwords, and for challenges to users who
-    /// don't exist. `operation` is for faults.
+    /// Reads the text of a file; `parameters` are for new passwords, and for challenges to users
+    /// who don't exist. `operation` is for faults.
     ///
     /// # Errors
     /// `InvalidArgument` with the number of the line if it is malformed or a user is there twice.
