@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use xdfs::security::{
+    ClientSecurity, Credential, Fingerprint, NewHosts, ServerSecurity, TrustPolicy,
+};
 use xdfs::{
     Address, Client, ClientOptions, Code, Fault, RemotePlace, ServerBuilder, ServerHandle,
     TransferOptions, TransferResult,
@@ -18,6 +21,7 @@ use crate::console::Console;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{DemoFlags, OutputFlags};
 use crate::human;
+use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{Label, Reporter, Run, print};
@@ -34,6 +38,9 @@ const SMALL: &[(&str, u64)] = &[
     ("data/one-block.bin", 1 << 20),
     ("data/one-block-and-a-byte.bin", (1 << 20) + 1),
 ];
+
+/// How long the client may take to come with its ticket.
+const TICKET_LIFE: Duration = Duration::from_secs(600);
 
 /// Bytes that are made or compared at once.
 const CHUNK: usize = 1 << 20;
@@ -69,13 +76,17 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         human::count(SMALL.len() as u64, "file"),
     ));
 
-    let server = RunningServer::start(&root)?;
+    let server = RunningServer::start(&root, temp.0.join("keys"))?;
     say(&format!(
-        "2. serving an empty directory on {}",
-        server.place.address
+        "2. serving an empty directory on {}, by the key {}",
+        server.place.address, server.fingerprint
     ));
+    say("   all channels are encrypted (TLS 1.3), and a ticket lets the client in");
     let options = ClientOptions {
         channels: Some(flags.channels),
+        // When one is broken the others have to be there.
+        strict: true,
+        security: Some(server.guest(&temp.0)),
         ..ClientOptions::default()
     };
     let client = Client::connect(&server.place, options)?;
@@ -88,6 +99,14 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         "3. uploading over {}, and breaking one in the middle of the large file",
         human::count(flags.channels.into(), "channel")
     ));
+    // First, so that the session is open when the large file begins.
+    stage.small_files("uploaded", |stage, name| {
+        let route = Route::Upload {
+            from: local_file(tree.join(name)),
+            to: server_path(name),
+        };
+        stage.copy(name, &route)
+    })?;
     let (large, broken_at) = stage.upload_and_break(&tree, flags.size)?;
     match broken_at {
         Some(time) => say(&format!(
@@ -97,13 +116,6 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         None => say("   it was through before a channel could be broken; try a larger --size"),
     }
     tell(LARGE, &large);
-    stage.small_files("uploaded", |stage, name| {
-        let route = Route::Upload {
-            from: local_file(tree.join(name)),
-            to: server_path(name),
-        };
-        stage.copy(name, &route)
-    })?;
 
     say("4. downloading everything again");
     let route = Route::Download {
@@ -252,25 +264,32 @@ impl Stage<'_> {
 /// A server in this process.
 struct RunningServer {
     place: RemotePlace,
+    fingerprint: Fingerprint,
+    ticket: String,
     handle: ServerHandle,
     thread: JoinHandle<Result<(), Fault>>,
 }
 
 impl RunningServer {
-    fn start(root: &Path) -> Result<Self, Fault> {
+    /// Serves `root` to who has the ticket; the server's own files are beneath `keys`.
+    fn start(root: &Path, keys: PathBuf) -> Result<Self, Fault> {
+        let internal = |cause: &str| Fault::new(Code::Internal, "start the server", cause);
         let server = ServerBuilder {
             listen: vec![Address::Tcp {
                 host: "127.0.0.1".into(),
                 port: 0,
             }],
             root: root.into(),
+            security: Some(ServerSecurity::new(keys, identity::user_name())),
             ..ServerBuilder::default()
         }
         .bind()?;
-        let address =
-            server.addresses().into_iter().next().ok_or_else(|| {
-                Fault::new(Code::Internal, "start the server", "it listens nowhere")
-            })?;
+        let address = server.addresses().into_iter().next();
+        let address = address.ok_or_else(|| internal("it listens nowhere"))?;
+        let (Some(fingerprint), Some(tickets)) = (server.fingerprint(), server.tickets()) else {
+            return Err(internal("it has no protection"));
+        };
+        let ticket = tickets.issue(TICKET_LIFE, 1)?;
         let handle = server.handle();
         let thread = std::thread::Builder::new()
             .name("demo-server".into())
@@ -283,9 +302,25 @@ impl RunningServer {
                 path: Vec::new(),
                 invitation: xdfs::Invitation::default(),
             },
+            fingerprint,
+            ticket,
             handle,
             thread,
         })
+    }
+
+    /// What the client believes and shows: nothing of the user's own is touched.
+    fn guest(&self, folder: &Path) -> ClientSecurity {
+        ClientSecurity {
+            trust: TrustPolicy {
+                known_hosts: folder.join("known_hosts"),
+                pins: vec![self.fingerprint],
+                roots: Vec::new(),
+                system_roots: false,
+                new_hosts: NewHosts::Refuse,
+            },
+            credentials: vec![Credential::Ticket(self.ticket.clone())],
+        }
     }
 
     fn stop(self) -> Result<(), Fault> {

@@ -84,7 +84,7 @@ fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<
     let running = session.start(&route, &options)?;
     let result = follow(running, label, reporter, &interrupt, |_| (), || ())?;
     reporter.file_measured(label, result);
-    session.close();
+    drop(session);
     Ok(())
 }
 

@@ -95,6 +95,13 @@ impl Reporter {
         &mut self.console
     }
 
+    /// Something that people should know, unless only errors or JSON are wanted.
+    pub(crate) fn tell(&mut self, text: &str) {
+        if !self.json {
+            self.console.say(text);
+        }
+    }
+
     /// A file is followed from now on.
     pub(crate) fn begin(&mut self, label: &Label) {
         self.current = Some(Current {

@@ -92,6 +92,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
     let mut issuers = std::mem::take(&mut config.issuers);
     for issuer in &mut issuers {
         issuer.jwks_file = issuer.jwks_file.take().map(beside);
+        issuer.jwks_authorities = issuer.jwks_authorities.take().map(beside);
     }
     security.tokens = (!issuers.is_empty()).then_some(TokenConfig { issuers });
     let export = std::mem::take(&mut config.export);

@@ -3,9 +3,12 @@
 //! The traits exist so that the order of files, retries and cancelling can be tested without a
 //! network. They add nothing of their own.
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use xdfs::security::FirstUse;
 use xdfs::{
     Client, ClientOptions, Fault, LocalPlace, Progress, RemotePlace, Transfer, TransferOptions,
     TransferResult,
@@ -78,6 +81,10 @@ pub(crate) trait Running {
     fn progress(&mut self, timeout: Duration) -> Option<Progress>;
     /// Whether it has ended.
     fn is_finished(&self) -> bool;
+    /// The server, once, if nobody knew it and the session came to trust it.
+    fn first_use(&mut self) -> Option<FirstUse> {
+        None
+    }
     /// Ends it in an orderly way.
     fn cancel(&self);
     /// Waits for the end.
@@ -92,14 +99,71 @@ pub(crate) trait Running {
 pub(crate) struct Connector(pub(crate) SessionFlags);
 
 impl Connect for Connector {
-    type Session = Client;
+    type Session = Visit;
 
-    fn connect(&self, place: &RemotePlace) -> Result<Client, Fault> {
+    fn connect(&self, place: &RemotePlace) -> Result<Visit, Fault> {
         let options = ClientOptions {
             security: identity::security(&self.0.security, place)?,
             ..self.0.client_options()
         };
-        Client::connect(place, options)
+        Ok(Visit {
+            client: Rc::new(Client::connect(place, options)?),
+            told: Rc::default(),
+        })
+    }
+}
+
+/// A session of the library whose user is told when it trusts a server that nobody knew.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    client: Rc<Client>,
+    told: Rc<Cell<bool>>,
+}
+
+impl Session for Visit {
+    type Running = VisitRunning;
+
+    fn start(&self, route: &Route, options: &TransferOptions) -> Result<VisitRunning, Fault> {
+        Ok(VisitRunning {
+            transfer: self.client.start(route, options)?,
+            client: Rc::downgrade(&self.client),
+            told: Rc::clone(&self.told),
+        })
+    }
+}
+
+/// A transfer of a [`Visit`].
+#[derive(Debug)]
+pub(crate) struct VisitRunning {
+    transfer: Transfer,
+    client: Weak<Client>,
+    told: Rc<Cell<bool>>,
+}
+
+impl Running for VisitRunning {
+    fn progress(&mut self, timeout: Duration) -> Option<Progress> {
+        self.transfer.progress(timeout)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.transfer.is_finished()
+    }
+
+    fn first_use(&mut self) -> Option<FirstUse> {
+        if self.told.get() {
+            return None;
+        }
+        let found = self.client.upgrade()?.first_use();
+        self.told.set(found.is_some());
+        found
+    }
+
+    fn cancel(&self) {
+        self.transfer.cancel();
+    }
+
+    fn wait(self) -> Result<TransferResult, Fault> {
+        self.transfer.wait()
     }
 }
 
@@ -157,7 +221,11 @@ pub(crate) fn follow<R: Running>(
             running.cancel();
             on_stop();
         }
-        match running.progress(TICK) {
+        let progress = running.progress(TICK);
+        if let Some(server) = running.first_use() {
+            reporter.tell(&first_use_text(&server));
+        }
+        match progress {
             Some(progress) => {
                 on_progress(&progress);
                 reporter.progress(label, &progress);
@@ -167,6 +235,16 @@ pub(crate) fn follow<R: Running>(
         }
     }
     running.wait()
+}
+
+/// The words for a server that is trusted from now on.
+pub(crate) fn first_use_text(server: &FirstUse) -> String {
+    format!(
+        "new server {} is trusted from now on, by the key {} (remembered in {})",
+        server.host,
+        server.fingerprint,
+        server.known_hosts.display(),
+    )
 }
 
 /// The words for a local end.

@@ -10,6 +10,7 @@ use crate::identity;
 use crate::perf::server_only;
 use crate::report::print;
 use crate::serve::server_folder;
+use crate::session::first_use_text;
 
 fn done(result: Result<(), Fault>) -> u8 {
     match result {
@@ -44,6 +45,10 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     };
     let transfer = client.upload(&LocalPlace::Memory, b"mem:null", &nothing)?;
     let outcome = transfer.wait();
+    // Also if the server lets nobody in: it is known now.
+    if let Some(server) = client.first_use() {
+        Console::new(OutputFlags::default()).say(&first_use_text(&server));
+    }
     match (client.user(), client.server_fingerprint()) {
         (Some(user), Some(fingerprint)) => {
             print(&format!("{}\nserver {fingerprint}\n", printable(&user)));

@@ -6,6 +6,7 @@
 //! - [`wait::until`] waits for a fact, with a deadline.
 //! - `wan::Wan` (on Linux) is two hosts of their own with a long, narrow or lossy link between
 //!   them.
+//! - [`web::Web`] is a web server that answers what the test says.
 //!
 //! Everything binds port 0 on loopback or stays in network namespaces of its own, is bounded in
 //! time, and ends its threads and processes when dropped. Nothing here panics on what a tested
@@ -19,3 +20,4 @@ pub mod tree;
 pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod wan;
+pub mod web;

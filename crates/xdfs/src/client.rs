@@ -15,7 +15,7 @@ use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
 use crate::remote::{Address, RemotePlace};
-use crate::security::{ClientSecurity, Fingerprint, Level, SecureIdentity};
+use crate::security::{ClientSecurity, Fingerprint, FirstUse, Level, SecureIdentity};
 use crate::sinks::Nameless;
 use crate::transfer::{LocalPlace, SessionEnd, Transfer, TransferOptions};
 
@@ -228,6 +228,14 @@ impl Client {
     #[must_use]
     pub fn server_fingerprint(&self) -> Option<Fingerprint> {
         self.identity.as_ref().and_then(|own| own.server())
+    }
+
+    /// The server, if nobody knew it and this session came to trust it; `None` before the server is
+    /// checked, for one that is known, pinned or vouched for, and without protection. A program
+    /// should show it to its user.
+    #[must_use]
+    pub fn first_use(&self) -> Option<FirstUse> {
+        self.identity.as_ref().and_then(|own| own.first_use())
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.

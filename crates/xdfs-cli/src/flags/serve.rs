@@ -44,7 +44,14 @@ The file of --config is TOML; flags go before it:
   [[issuers]]              # of bearer tokens
   issuer = \"https://issuer.example\"
   audience = [\"https://host.example\"]
-  jwks_file = \"jwks.json\"
+  jwks_url = \"https://issuer.example/jwks\" # left out: asked for at the issuer
+  jwks_authorities = \"ca.pem\"              # left out: those of the system
+  profile = \"wlcg\"       # or \"scitokens\", \"plain\"
+  [[issuers]]
+  issuer = \"https://other.example\"
+  audience = [\"https://host.example\"]
+  jwks_file = \"jwks.json\" # instead of jwks_url
+  profile = \"plain\"
   [[export]]               # instead of root
   name = \"data\"
   path = \"/srv/data\"       # may hold {user}

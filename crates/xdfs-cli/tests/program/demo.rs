@@ -13,6 +13,8 @@ fn the_demo_passes_and_cleans_up() {
     let run = demo.wait().ok();
     let text = run.text();
     for words in [
+        "by the key SHA256:",
+        "encrypted",
         "a channel was broken after",
         "all files are identical",
         "limited by",

@@ -114,3 +114,87 @@ fn a_server_with_another_key_is_refused_until_it_is_forgotten() {
     stranger(&["whoami", "--pin", &shown, &server.url("")]).fails(16, &["error: remote"]);
     xdfs_with_input(["user", "add", "no/name"], b"x\n").fails(2, &["name"]);
 }
+
+/// A server with a folder of its own, and a user with a key whom it lets in and who has seen no
+/// server yet.
+fn stranger_with_key(place: &Place) -> (Server, impl Fn(&[&str]) -> crate::support::Run) {
+    let config = place.here("stranger");
+    let run = move |args: &[&str]| {
+        let mut command = program();
+        command.env("XDFS_CONFIG_DIR", &config).args(args);
+        crate::support::run_with_input(&mut command, b"")
+    };
+    let key = run(&["keygen"]).ok().text();
+    let folder = place.here("keys");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(format!("{folder}/authorized_keys"), key).unwrap();
+    let settings = format!("listen = [\"127.0.0.1:0\"]\nfolder = \"{folder}\"\n");
+    let file = place.make_here("server.toml", settings.as_bytes());
+    (Server::start_with(&place.root(), &["--config", &file]), run)
+}
+
+#[test]
+fn a_server_that_is_new_is_told_once() {
+    let place = Place::new();
+    let (server, run) = stranger_with_key(&place);
+    let host = server.addresses[0].clone();
+    let fingerprint = server.line_with("fingerprint ").replace("fingerprint ", "");
+    let (one, two) = (place.make_here("one", b"1"), place.make_here("two", b"2"));
+    let told = |stderr: &str| stderr.matches("is trusted from now on").count();
+    let forget = || drop(run(&["trust", "remove", &host]).ok());
+
+    let first = run(&["cp", &one, &two, &server.url("")]).ok();
+    assert_eq!(told(&first.stderr), 1, "{}", first.stderr);
+    for word in [host.as_str(), fingerprint.trim(), "known_hosts"] {
+        assert!(first.stderr.contains(word), "{word}: {}", first.stderr);
+    }
+    let again = run(&["cp", "-f", &one, &two, &server.url("")]).ok();
+    assert_eq!(told(&again.stderr), 0, "{}", again.stderr);
+
+    forget();
+    let quiet = run(&["cp", "-q", "-f", &one, &server.url("")]).ok();
+    assert_eq!(quiet.stderr, "");
+    forget();
+    let json = run(&["cp", "--json", "-f", &one, &server.url("")]).ok();
+    assert_eq!(told(&json.stderr), 0, "{}", json.stderr);
+    assert_eq!(json.result()["type"], "result");
+    forget();
+    let perf = run(&["perf", "--bytes", "1M", &server.url("")]).ok();
+    assert_eq!(told(&perf.stderr), 1, "{}", perf.stderr);
+    forget();
+    let who = run(&["whoami", &server.url("")]).ok();
+    assert_eq!(told(&who.stderr), 1, "{}", who.stderr);
+    assert_eq!(who.text().lines().count(), 2);
+    forget();
+    // The pin vouches for it, so that nothing has to be believed.
+    let pinned = run(&["whoami", "--pin", fingerprint.trim(), &server.url("")]).ok();
+    assert_eq!(told(&pinned.stderr), 0, "{}", pinned.stderr);
+    // Trusted also by who isn't let in.
+    std::fs::remove_file(place.here("keys/authorized_keys")).unwrap();
+    let refused = run(&["cp", "-f", &one, &server.url("")]).fails(16, &["error: remote"]);
+    assert_eq!(told(&refused.stderr), 1, "{}", refused.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_busy_is_tried_again() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let proxy = xdfs_testkit::proxy::FaultProxy::new(server.addresses[0].parse().unwrap()).unwrap();
+    let url = format!("xdfs://{}/", proxy.addr());
+    let file = place.make_here("file", b"content");
+    proxy.block_new(true);
+    let mut patient = crate::support::Running::start(program().args(["cp", "-v", &file, &url]));
+    patient.wait_for_message("try 2 of 5");
+    proxy.block_new(false);
+    let run = patient.wait().ok();
+    assert!(
+        run.stderr.contains("before the TLS handshake"),
+        "{}",
+        run.stderr
+    );
+    assert_content(place.remote("file"), b"content");
+    // One who doesn't come in after all is told why that may be.
+    proxy.block_new(true);
+    xdfs(["whoami", &url]).fails(3, &["TLS handshake", "busy", "try again"]);
+}

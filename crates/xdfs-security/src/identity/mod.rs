@@ -39,8 +39,9 @@ pub const ALPN: &[u8] = b"xdfs/1";
 /// Tickets that a client can hold for one server, and so the most that it asks for (RFC 9149).
 pub(crate) const TICKETS: u8 = 8;
 
-/// The one provider of cryptography. Among the suites of TLS 1.3 AES-128 comes first: it is as safe
-/// as the key exchange and the signatures around it, and a quarter faster than AES-256.
+/// The one provider of cryptography, for TLS 1.3 alone: the older version is compiled in for the
+/// web servers of issuers, and isn't for channels. AES-128 comes first: it is as safe as the key
+/// exchange and the signatures around it, and takes less time than AES-256.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {

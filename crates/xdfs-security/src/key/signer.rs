@@ -57,7 +57,11 @@ impl SigningKey {
         Self::from_openssh(&bytes, passphrase).map_err(|f| f.path(file::bytes_of(path)))
     }
 
-    pub(super) fn from_openssh(
+    /// The same from the text of such a file.
+    ///
+    /// # Errors
+    /// Those of [`SigningKey::load`] that don't come from the system.
+    pub fn from_openssh(
         text: &[u8],
         passphrase: impl FnOnce() -> Option<Zeroizing<String>>,
     ) -> Result<Self, Fault> {

@@ -105,12 +105,12 @@ impl Users {
         })
     }
 
-    /// Reads the text of a file. A fault names the line.
-    pub(super) fn parse(
-        text: &str,
-        parameters: Parameters,
-        operation: &str,
-    ) -> Result<Self, Fault> {
+    /// Reads the text of a file; `parameters` are for new passwords, and for challenges to users
+    /// who don't exist. `operation` is for faults.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the number of the line if it is malformed or a user is there twice.
+    pub fn parse(text: &str, parameters: Parameters, operation: &str) -> Result<Self, Fault> {
         let mut secret = None;
         let mut entries = BTreeMap::new();
         for (index, line) in text.lines().enumerate() {
@@ -153,8 +153,9 @@ impl Users {
         })
     }
 
-    /// The text of the file.
-    pub(super) fn to_text(&self) -> Zeroizing<String> {
+    /// The text of the file, which is a secret of the server.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
         // Some 130 bytes a user, with room: growing leaves copies behind.
         let mut out = Zeroizing::new(String::with_capacity(512 + self.entries.len() * 256));
         out.push_str(HEAD);

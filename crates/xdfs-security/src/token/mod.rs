@@ -13,23 +13,31 @@
 //! name twice in an object, every claim of the settings checked.
 
 mod compact;
+#[cfg(test)]
+mod fetched_tests;
 mod keys;
+mod remote;
 mod scopes;
 #[cfg(test)]
 mod tests;
+mod url;
 pub(crate) mod user;
 pub(crate) mod watched;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 
 use crate::{Method, Principal, Scope};
 use compact::{Compact, Object};
-use keys::KeySet;
+use keys::{Key, KeySet};
+use remote::RemoteKeys;
+pub use remote::{KeyFetch, KeySource, MAX_FETCHED_BYTES, discovered};
+pub use url::KeyUrl;
 use watched::Watched;
 
 /// The longest token that is looked at, in bytes.
@@ -44,6 +52,11 @@ const LEEWAY_S: u32 = 60;
 const MAX_LEEWAY_S: u32 = 300;
 /// The longest life of a token of a profile, in seconds, if the settings don't say: a day.
 const LONGEST_S: u64 = 24 * 60 * 60;
+
+/// Where an issuer tells where its keys are (OpenID Connect Discovery 1.0, section 4).
+const DISCOVERY: &str = ".well-known/openid-configuration";
+/// When a token is worth another try whose key isn't at hand, in milliseconds.
+const RETRY_MS: u32 = 3000;
 
 /// Whose tokens are taken.
 #[derive(Clone, Debug, Deserialize)]
@@ -67,9 +80,18 @@ pub struct IssuerConfig {
     /// it stay good. To withdraw all keys, write a set without keys.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
-    /// Not supported: keys come from a file. It is here so that the refusal is clear.
+    /// The address of that set, in place of the file, as [`KeyUrl`] takes it. The keys are fetched
+    /// again when they are old or when a token names another one; while that fails, those at hand
+    /// stay good for a day after they have stopped being fresh.
+    ///
+    /// With neither of both the address is asked for at `issuer`, which has to be an address then
+    /// (OpenID Connect Discovery 1.0).
     #[serde(default)]
     pub jwks_url: Option<String>,
+    /// The file (PEM) of the authorities that vouch for the web server of the keys, in place of
+    /// those that the system trusts.
+    #[serde(default)]
+    pub jwks_authorities: Option<PathBuf>,
     /// The claim that says who the user is.
     #[serde(default = "default_user_claim")]
     pub user_claim: String,
@@ -125,10 +147,13 @@ fn default_leeway_s() -> u32 {
 /// Decides about tokens. One for a server, shared by its threads.
 pub struct Verifier {
     issuers: Vec<Issuer>,
+    /// Behind a lock only because threads share what is around it.
+    fetches: Mutex<Vec<KeyFetch>>,
 }
 
 impl Verifier {
-    /// Checks the settings and reads the keys.
+    /// Checks the settings and reads the files of keys. What has to be fetched isn't at hand
+    /// before somebody does so: [`take_fetches`](Self::take_fetches).
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] for settings that have no meaning or a damaged file of keys, and
@@ -140,20 +165,30 @@ impl Verifier {
             )));
         }
         let mut issuers: Vec<Issuer> = Vec::with_capacity(config.issuers.len());
+        let mut fetches = Vec::new();
         for config in config.issuers {
             if issuers.iter().any(|i| i.name == config.issuer) {
                 return Err(setting(format!("issuer '{}' stands twice", config.issuer)));
             }
-            issuers.push(Issuer::new(config)?);
+            issuers.push(Issuer::new(config, &mut fetches)?);
         }
-        Ok(Self { issuers })
+        let fetches = Mutex::new(fetches);
+        Ok(Self { issuers, fetches })
+    }
+
+    /// The work of fetching keys, one for each issuer whose keys don't come from a file; nothing at
+    /// the second call.
+    #[must_use]
+    pub fn take_fetches(&self) -> Vec<KeyFetch> {
+        std::mem::take(&mut self.fetches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Who sent `token`, and what the token is limited to. `now_unix` is the time in seconds since
     /// 1970; files of keys are looked at again when it has changed.
     ///
     /// # Errors
-    /// [`Code::AuthenticationFailed`], with the class of what was wrong.
+    /// [`Code::AuthenticationFailed`], with the class of what was wrong. It is worth another try
+    /// only if keys that may fit are going to be fetched.
     pub fn verify(&self, token: &[u8], now_unix: i64) -> Result<Principal, Fault> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(refused("the token is longer than 16 KiB"));
@@ -186,7 +221,7 @@ impl fmt::Debug for Verifier {
 struct Issuer {
     name: String,
     audience: Vec<String>,
-    keys: Watched<KeySet>,
+    keys: Keys,
     user_claim: String,
     map: Option<BTreeMap<String, String>>,
     default_user: Option<String>,
@@ -197,8 +232,15 @@ struct Issuer {
     profile: Profile,
 }
 
+/// Where the keys of an issuer come from.
+enum Keys {
+    File(Watched<KeySet>),
+    Remote(RemoteKeys),
+}
+
 impl Issuer {
-    fn new(config: IssuerConfig) -> Result<Self, Fault> {
+    fn new(mut config: IssuerConfig, fetches: &mut Vec<KeyFetch>) -> Result<Self, Fault> {
+        let keys = Keys::new(&mut config, fetches);
         let name = config.issuer;
         let wrong = |what: &str| setting(format!("issuer '{name}': {what}"));
         if name.is_empty() {
@@ -209,13 +251,6 @@ impl Issuer {
                 "audience needs at least one name, and none may be empty",
             ));
         }
-        if config.jwks_url.is_some() {
-            return Err(wrong("jwks_url isn't supported")
-                .hint("download the keys to a file and set jwks_file"));
-        }
-        let Some(jwks_file) = config.jwks_file else {
-            return Err(wrong("jwks_file is missing"));
-        };
         if config.user_claim.is_empty() {
             return Err(wrong("user_claim is empty"));
         }
@@ -243,7 +278,7 @@ impl Issuer {
         }
         Ok(Self {
             audience: config.audience,
-            keys: Watched::open(jwks_file, MAX_JWKS_BYTES, "read the keys", KeySet::parse)?,
+            keys: keys?,
             user_claim: config.user_claim,
             map: config.map,
             default_user: config.default_user,
@@ -256,14 +291,34 @@ impl Issuer {
     }
 
     fn check_signature(&self, token: &Compact<'_>, now_unix: i64) -> Result<(), Fault> {
-        let keys = self.keys.current(now_unix);
-        let key = keys
-            .select(token.key_id.as_deref(), token.algorithm)
-            .ok_or_else(|| refused("the issuer has no such key for the token"))?;
-        if !key.verifies(token.algorithm, token.signed, &token.signature) {
-            return Err(refused("the signature of the token is wrong"));
-        }
-        Ok(())
+        let set = match &self.keys {
+            Keys::File(file) => Some(file.current(now_unix)),
+            Keys::Remote(remote) => remote.current(now_unix),
+        };
+        let select = |set: &Arc<KeySet>| {
+            let key: Option<&Key> = set.select(token.key_id.as_deref(), token.algorithm);
+            key.map(|key| key.verifies(token.algorithm, token.signed, &token.signature))
+        };
+        let cause = match (set.as_ref().map(select), &token.key_id) {
+            (Some(Some(true)), _) => return Ok(()),
+            // The key was named, and is this one.
+            (Some(Some(false)), Some(_)) => {
+                return Err(refused("the signature of the token is wrong"));
+            }
+            (Some(Some(false)), None) => "the signature of the token is wrong",
+            (Some(None), _) => "the issuer has no such key for the token",
+            (None, _) => "the keys of the issuer aren't at hand",
+        };
+        let fault = refused(cause);
+        Err(match &self.keys {
+            Keys::File(_) => fault,
+            Keys::Remote(remote) => {
+                remote.wish();
+                fault
+                    .hint("try again in half a minute: the issuer is asked for its keys")
+                    .retry(Retry::AfterMs(RETRY_MS))
+            }
+        })
     }
 
     /// RFC 7519, sections 4.1.4 to 4.1.6.
@@ -331,6 +386,42 @@ impl Issuer {
             return Err(refused("the token has no scope for storage"));
         }
         Ok(scopes)
+    }
+}
+
+impl Keys {
+    fn new(config: &mut IssuerConfig, fetches: &mut Vec<KeyFetch>) -> Result<Self, Fault> {
+        let issuer = &config.issuer;
+        let wrong = |what: &str| setting(format!("issuer '{issuer}': {what}"));
+        let named = |fault: Fault| {
+            let hint = fault.hint.clone();
+            wrong(&fault.cause).hint(hint)
+        };
+        let authorities = config.jwks_authorities.take();
+        let source = match (config.jwks_file.take(), config.jwks_url.take()) {
+            (Some(_), Some(_)) => return Err(wrong("jwks_file and jwks_url are both there")),
+            (Some(_), None) if authorities.is_some() => {
+                return Err(wrong("jwks_authorities makes no sense with jwks_file"));
+            }
+            (Some(path), None) => {
+                let file = Watched::open(path, MAX_JWKS_BYTES, "read the keys", KeySet::parse)?;
+                return Ok(Self::File(file));
+            }
+            (None, Some(url)) => KeySource::Keys(KeyUrl::parse(&url).map_err(named)?),
+            (None, None) => {
+                let document = format!("{}/{DISCOVERY}", issuer.trim_end_matches('/'));
+                let url = KeyUrl::parse(&document)
+                    .ok()
+                    .filter(|_| !issuer.contains('?'));
+                KeySource::Discovery(url.ok_or_else(|| {
+                    wrong("its name is no address to ask for its keys")
+                        .hint("set jwks_url or jwks_file")
+                })?)
+            }
+        };
+        let (keys, fetch) = RemoteKeys::new(issuer.clone(), source, authorities);
+        fetches.push(fetch);
+        Ok(Self::Remote(keys))
     }
 }
 

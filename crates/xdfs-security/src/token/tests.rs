@@ -20,11 +20,11 @@ use tempfile::TempDir;
 use super::*;
 use crate::export::Rights;
 
-const NOW: i64 = 1_800_000_000;
-const ISSUER: &str = "https://issuer.example.org/";
-const SERVER: &str = "xdfs://data.example.org";
+pub(super) const NOW: i64 = 1_800_000_000;
+pub(super) const ISSUER: &str = "https://issuer.example.org/";
+pub(super) const SERVER: &str = "xdfs://data.example.org";
 
-enum Key {
+pub(super) enum Key {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
     Ed(Ed25519KeyPair),
@@ -40,7 +40,7 @@ impl Key {
         Self::P384(EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap())
     }
 
-    fn ed() -> Self {
+    pub(super) fn ed() -> Self {
         Self::Ed(Ed25519KeyPair::generate().unwrap())
     }
 
@@ -58,7 +58,7 @@ impl Key {
         }
     }
 
-    fn jwk(&self, id: &str) -> Value {
+    pub(super) fn jwk(&self, id: &str) -> Value {
         let public = self.public();
         let half = public.len() / 2;
         match self {
@@ -99,7 +99,7 @@ impl Key {
     }
 
     /// A token with exactly this header and these claims.
-    fn token(&self, header: &Value, claims: &Value) -> String {
+    pub(super) fn token(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", part(header), part(claims));
         let algorithm = header["alg"].as_str().unwrap_or_default();
         let signature = self.sign(algorithm, message.as_bytes());
@@ -155,13 +155,13 @@ fn header(algorithm: &str) -> Value {
     json!({"alg": algorithm, "kid": "one", "typ": "JWT"})
 }
 
-fn claims() -> Value {
+pub(super) fn claims() -> Value {
     json!({"iss": ISSUER, "aud": SERVER, "sub": "jane", "iat": NOW - 10, "nbf": NOW - 10,
         "exp": NOW + 600, "scope": "read:/data write:/data/out"})
 }
 
 /// `claims()` with some replaced, or without those that are null.
-fn with(changes: Value) -> Value {
+pub(super) fn with(changes: Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {
@@ -680,10 +680,8 @@ fn settings() {
         ("user_claim = ''", "user_claim"),
         ("default_user = 'anonymous'", "'anonymous'"),
         ("[issuers.map]\nx = '../y'", "'../y'"),
-        (
-            "jwks_url = 'https://issuer.example.org/jwks'",
-            "jwks_url isn't supported",
-        ),
+        ("jwks_url = 'https://issuer.example.org/jwks'", "both there"),
+        ("jwks_authorities = 'ca.pem'", "makes no sense"),
         ("longest_s = 0", "longest_s"),
     ] {
         let cause = refused(more);
@@ -712,9 +710,13 @@ fn settings() {
             .contains("audience")
     );
     let cause = issuer(&format!("{base}audience = ['a']")).unwrap_err();
-    assert!(cause.contains("jwks_file is missing"), "{cause}");
-    let url = format!("{base}audience = ['a']\njwks_url = 'https://x/'");
-    assert!(issuer(&url).unwrap_err().contains("isn't supported"));
+    assert!(cause.contains("no address"), "{cause}");
+    let url = |url: &str| issuer(&format!("{base}audience = ['a']\njwks_url = '{url}'"));
+    assert_eq!(url("https://x/"), Ok(()));
+    for bad in ["http://x/", "ftp://x/", "x", ""] {
+        let cause = url(bad).unwrap_err();
+        assert!(cause.starts_with("issuer 'x': the address"), "{cause}");
+    }
     let cause = issuer(&format!("{base}audience = ['a']\naudiences = ['b']")).unwrap_err();
     assert!(cause.contains("unknown field"), "{cause}");
     assert!(issuer("[[issuers]]\nissuer = 'x'\nprofile = 'WLCG'\naudience = ['a']").is_err());

@@ -58,14 +58,21 @@ impl KnownHosts {
     /// Those of reading; `LimitExceeded` over 1 MiB; `InvalidArgument`, with the number of the
     /// line, if a line can't be understood. No line is skipped: it may be the one that protects.
     pub fn load(path: &Path) -> Result<Self, Fault> {
-        let lines = if file::is_there(READ, path)? {
-            parse(path, &file::read(READ, path, BYTES_MAX)?)?
+        if file::is_there(READ, path)? {
+            Self::parse(path, &file::read(READ, path, BYTES_MAX)?)
         } else {
-            Vec::new()
-        };
+            Self::parse(path, b"")
+        }
+    }
+
+    /// The same from what the file at `path` holds.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the number of the line, if a line can't be understood.
+    pub fn parse(path: &Path, content: &[u8]) -> Result<Self, Fault> {
         Ok(Self {
             path: path.to_owned(),
-            lines,
+            lines: parse(path, content)?,
         })
     }
 

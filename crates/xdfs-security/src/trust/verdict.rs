@@ -1,6 +1,6 @@
 //! What the check of a server came to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::fault::Fault;
@@ -53,6 +53,18 @@ impl Verdict {
             known_hosts,
             state: Mutex::default(),
         }
+    }
+
+    /// The server, as in the file of known hosts.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The file of known hosts.
+    #[must_use]
+    pub fn known_hosts(&self) -> &Path {
+        &self.known_hosts
     }
 
     /// What the last full handshake came to; nothing before the first. A resumed session leaves it

@@ -25,6 +25,7 @@ use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
 use super::audited::{Actor, AuditedStore};
+use super::issuers;
 use super::keys::KeyLists;
 
 /// How a server protects itself: its key, its users, and what each of them may do.
@@ -189,6 +190,9 @@ impl SecureGate {
         };
         let mut methods = vec![Method::Key, Method::Password, Method::Ticket];
         let tokens = settings.tokens.map(Verifier::new).transpose()?;
+        if let Some(tokens) = &tokens {
+            issuers::start(tokens.take_fetches())?;
+        }
         methods.extend(tokens.as_ref().map(|_| Method::Token));
         methods.extend(grid.as_ref().map(|_| Method::Certificate));
         methods.extend(is_public.then_some(Method::Anonymous));

@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
 use xdfs_engine::Identity;
 use xdfs_proto::frame::{AuthRequest, Level};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::Method;
 use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, SigningKey};
@@ -81,6 +81,19 @@ impl fmt::Debug for Credential {
     }
 }
 
+/// A server that is believed from now on, because nobody knew it and its key was the first to be
+/// seen. Who was in between at that moment is believed in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FirstUse {
+    /// The server, as in the file of known hosts.
+    pub host: String,
+    /// Its key.
+    pub fingerprint: Fingerprint,
+    /// The file in which that is remembered.
+    pub known_hosts: PathBuf,
+}
+
 /// The identity of a client's session.
 pub(crate) struct SecureIdentity {
     user: String,
@@ -90,6 +103,7 @@ pub(crate) struct SecureIdentity {
     name: ServerName<'static>,
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
+    first_use: Mutex<Option<FirstUse>>,
 }
 
 impl SecureIdentity {
@@ -118,6 +132,7 @@ impl SecureIdentity {
             name: server_name(&host)?,
             password: Mutex::default(),
             admitted: Mutex::default(),
+            first_use: Mutex::default(),
         })
     }
 
@@ -182,7 +197,17 @@ impl Identity for SecureIdentity {
         if self.verdict.commit()?
             && let Some(fingerprint) = self.verdict.fingerprint()
         {
-            tracing::warn!(%fingerprint, "the key of a new server is trusted from now on");
+            let host = self.verdict.host();
+            tracing::warn!(host, %fingerprint, "the key of a new server is trusted from now on");
+            let mut first_use = self
+                .first_use
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *first_use = Some(FirstUse {
+                host: host.to_owned(),
+                fingerprint,
+                known_hosts: self.verdict.known_hosts().to_owned(),
+            });
         }
         let found = self
             .credentials
@@ -236,6 +261,23 @@ impl Identity for SecureIdentity {
     }
 
     fn explain(&self, error: &io::Error) -> Option<Fault> {
+        use io::ErrorKind as K;
+        // A server that holds as many handshakes as it takes has no word for that: it speaks TLS
+        // alone, and that would cost it one more. Its end may come as a reset, as it hasn't read
+        // what this side has sent.
+        let is_cut_off = error.get_ref().is_none_or(|e| !e.is::<rustls::Error>())
+            && matches!(
+                error.kind(),
+                K::UnexpectedEof | K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe
+            );
+        if is_cut_off {
+            let cause = "the server closed the connection before the TLS handshake was through";
+            return Some(
+                Fault::new(Code::ConnectionLost, "secure the channel", cause)
+                    .hint("it may be busy with as many handshakes as it takes: try again")
+                    .retry(Retry::AfterMs(500)),
+            );
+        }
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         let mut fault = client_fault(error);
         if matches!(error, rustls::Error::InvalidMessage(_)) {
@@ -263,6 +305,15 @@ impl SecureIdentity {
     pub(crate) fn user(&self) -> Option<String> {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.clone()
+    }
+
+    /// The server, if this session was the first to see its key.
+    pub(crate) fn first_use(&self) -> Option<FirstUse> {
+        let first_use = self
+            .first_use
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        first_use.clone()
     }
 
     /// The key that the server proved to have.

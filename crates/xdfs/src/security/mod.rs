@@ -6,12 +6,13 @@
 mod audited;
 mod gate;
 mod identity;
+mod issuers;
 mod keys;
 
 pub(crate) use gate::SecureGate;
 pub use gate::{ServerSecurity, Tickets};
 pub(crate) use identity::SecureIdentity;
-pub use identity::{ClientSecurity, Credential};
+pub use identity::{ClientSecurity, Credential, FirstUse};
 pub use xdfs_proto::frame::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;

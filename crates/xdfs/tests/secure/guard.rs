@@ -86,3 +86,27 @@ fn channels_of_a_user_are_counted() {
     assert!((1..=3).contains(&result.channels), "{}", result.channels);
     assert_same(&source, &world.path("root/copy"));
 }
+
+/// A server that holds as many handshakes as it takes closes further connections without a word.
+#[test]
+fn a_busy_server_can_be_tried_again() {
+    let world = World::with(|security, _| security.limits.handshakes_max = 1);
+    let source = world.source(1000);
+    let owner = world.visit("", vec![world.owner_key()]);
+    let idle = std::net::TcpStream::connect(world.addr).unwrap();
+    let mut busy = None;
+    // The idle one takes its place when the server has noticed it.
+    assert!(xdfs_testkit::wait::until(crate::world::PATIENCE, || {
+        busy = owner.upload(&source, "copy").err();
+        busy.is_some()
+    }));
+    let fault = busy.unwrap();
+    assert_eq!(fault.code, Code::ConnectionLost, "{fault:?}");
+    assert!(matches!(fault.retry, Retry::AfterMs(_)), "{fault:?}");
+    assert!(fault.cause.contains("TLS handshake"), "{fault:?}");
+    assert!(fault.hint.contains("busy"), "{fault:?}");
+    drop(idle);
+    assert!(xdfs_testkit::wait::until(crate::world::PATIENCE, || {
+        owner.upload(&source, "copy").is_ok()
+    }));
+}

@@ -8,6 +8,7 @@ mod certificates;
 mod channels;
 mod flood;
 mod guard;
+mod issuers;
 mod join;
 mod level;
 mod methods;

@@ -18,21 +18,21 @@ const ISSUER: &str = "https://issuer.example.org/";
 const SERVER: &str = "xdfs://data.example.org";
 
 /// An issuer with a key on the curve P-256.
-struct Issuer(EcdsaKeyPair);
+pub(crate) struct Issuer(EcdsaKeyPair);
 
 impl Issuer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
     }
 
-    fn keys(&self) -> Value {
+    pub(crate) fn keys(&self) -> Value {
         // An uncompressed point: 4, x, y.
         let point = self.0.public_key().as_ref();
         json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "one",
             "x": encode(&point[1..33]), "y": encode(&point[33..])}]})
     }
 
-    fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         let header = json!({"alg": "ES256", "typ": "JWT", "kid": "one"});
         let message = format!("{}.{}", part(&header), part(claims));
         let signature = self.0.sign(&SystemRandom::new(), message.as_bytes());
@@ -55,17 +55,35 @@ fn now() -> u64 {
         .as_secs()
 }
 
-fn claims() -> Value {
+pub(crate) fn claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "alice", "aud": SERVER, "iat": now() - 10, "exp": now() + 3600,
         "scope": "storage.read:/box storage.create:/box storage.modify:/box",
     })
 }
 
-fn with(name: &str, value: impl Into<Value>) -> Value {
+pub(crate) fn with(name: &str, value: impl Into<Value>) -> Value {
     let mut claims = claims();
     claims[name] = value.into();
     claims
+}
+
+/// Settings that don't say where the keys are.
+pub(crate) fn settings(issuer: &str) -> IssuerConfig {
+    IssuerConfig {
+        issuer: issuer.into(),
+        audience: vec![SERVER.into()],
+        jwks_file: None,
+        jwks_url: None,
+        jwks_authorities: None,
+        user_claim: "sub".into(),
+        map: None,
+        default_user: None,
+        base_path: "/".into(),
+        leeway_s: 60,
+        longest_s: None,
+        profile: Profile::Wlcg,
+    }
 }
 
 fn world(issuer: &Issuer) -> World {
@@ -74,17 +92,8 @@ fn world(issuer: &Issuer) -> World {
         fs::write(&file, issuer.keys().to_string()).unwrap();
         security.tokens = Some(TokenConfig {
             issuers: vec![IssuerConfig {
-                issuer: ISSUER.into(),
-                audience: vec![SERVER.into()],
                 jwks_file: Some(file),
-                jwks_url: None,
-                user_claim: "sub".into(),
-                map: None,
-                default_user: None,
-                base_path: "/".into(),
-                leeway_s: 60,
-                longest_s: None,
-                profile: Profile::Wlcg,
+                ..settings(ISSUER)
             }],
         });
         security.limits.failures_free = 100;
