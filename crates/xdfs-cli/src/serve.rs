@@ -38,6 +38,7 @@ struct Config {
     issuers: Vec<IssuerConfig>,
     export: Vec<ExportConfig>,
     groups: BTreeMap<String, Vec<String>>,
+    accounts: Option<BTreeMap<String, String>>,
 }
 
 /// The server's own certificate.
@@ -79,6 +80,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         let list = Path::new(&home).join(".ssh").join("authorized_keys");
         security.owner_keys.push(list);
     }
+    security.accounts = config.accounts.take();
     security.audit = config.audit.take().map(beside);
     security.certificate = config
         .certificate
@@ -200,6 +202,11 @@ fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
 fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault> {
     let insecure = flags.insecure.or(config.insecure).unwrap_or(false);
     let security = if insecure {
+        if config.accounts.is_some() {
+            let cause = "[accounts] needs users who prove who they are, and nobody does here";
+            let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
+            return Err(fault.hint("leave out either [accounts] or --insecure"));
+        }
         None
     } else {
         let base = flags.config.as_deref().and_then(Path::parent);

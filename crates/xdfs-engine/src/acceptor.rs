@@ -455,11 +455,16 @@ impl Acceptor {
                 return;
             }
         };
-        let (store, place, user) = match (&self.config.access, pending.admission.take()) {
-            (Access::Open(store), _) => (Arc::clone(store), None, String::new()),
+        let admission = match (&self.config.access, pending.admission.take()) {
+            (Access::Open(store), _) => Admission {
+                user: String::new(),
+                store: Arc::clone(store),
+                place: Place(Box::new(())),
+                ids: None,
+            },
             (Access::Guarded(_), Some(admission)) => {
                 tracing::info!(session = %request.id, user = %admission.user, "a user is known");
-                (admission.store, Some(admission.place), admission.user)
+                admission
             }
             (Access::Guarded(_), None) => {
                 pending.refuse(unprotected());
@@ -468,11 +473,10 @@ impl Acceptor {
             }
         };
         let peer = pending.stream.peer();
-        let host = host_of(&peer);
+        let (host, user) = (host_of(&peer), admission.user.clone());
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
-            store,
-            place,
+            admission,
             limits.clone(),
             &request,
             &accepted,
@@ -496,6 +500,7 @@ impl Acceptor {
             id,
             notifier: self.poller.notifier(),
         };
+        // A thread of its own, and never one that another session had: it may take on other ids.
         let spawned = thread::Builder::new().name("xdfs-session".into()).spawn(move || {
             let registration = registration;
             tracing::info!(session = %id, %peer, channels = accepted.channels, "a session begins");

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use xdfs_proto::Fault;
 use xdfs_proto::frame::AuthRequest;
 use xdfs_store::Store;
+use xdfs_sys::ids::Ids;
 use xdfs_xio::{Endpoint, Protection, Stream};
 
 /// The initiator's side.
@@ -52,6 +53,19 @@ pub struct Admission {
     pub store: Arc<dyn Store>,
     /// Lives as long as the session: the place it takes in the limits of its user.
     pub place: Place,
+    /// The ids that the threads of its session take on before they touch the store; `None` for
+    /// those of the server.
+    pub ids: Option<Ids>,
+}
+
+/// Gives the calling thread the ids of a session, if it has some of its own.
+pub(crate) fn take_on(ids: Option<&Ids>) -> Result<(), Fault> {
+    let Some(ids) = ids else { return Ok(()) };
+    ids.take_on().map_err(|error| {
+        tracing::error!(uid = ids.uid(), %error, "a thread could not take on the ids of an account");
+        Fault::from_io("take on the ids of the account", "", &error)
+            .hint("tell those who run the server: its log says more")
+    })
 }
 
 /// Something that is held for as long as a peer is served.

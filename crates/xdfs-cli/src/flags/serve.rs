@@ -51,6 +51,10 @@ The file of --config is TOML; flags go before it:
   rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]
   [groups]
   staff = [\"alice\", \"bob\"]
+  [accounts]               # root on Linux: sessions run with the ids of local accounts
+  alice = \"alice_local\"
+  anonymous = \"nobody\"
+  \"*\" = \"{user}\"         # everybody else who is known; without it they are refused
 
 Examples:
   xdfs serve --root /srv/data

@@ -382,7 +382,7 @@ impl<K: Kernel> Pipeline<K> {
                 "a block was lost, and the source can be read only once",
             ));
         }
-        let notifier = self.kernel.notifier();
+        let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
         let grid = self
             .sender
             .shape(file)
@@ -394,7 +394,7 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(Ready::Nothing);
         };
         if let Some(source) = source.take() {
-            *feeder = Some(Feeder::start(source, grid as usize, notifier)?);
+            *feeder = Some(Feeder::start(source, grid as usize, notifier, ids)?);
         }
         let fed = feeder.as_mut().map_or(Ok(Fed::Wait), Feeder::next)?;
         match fed {
