@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+#[cfg(target_os = "linux")]
+mod accounts;
 mod audit;
 mod certificates;
 mod channels;
