@@ -440,6 +440,8 @@ impl Acceptor {
             request.block_size
         };
         let size = size.clamp(1024, limits.block_bytes_max);
+        let rate = pending.admission.as_ref().and_then(|a| a.rate.as_ref());
+        let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
             secret: SessionSecret(secret),
             channels: request.channels.min(limits.channels_max),
@@ -461,6 +463,7 @@ impl Acceptor {
                 store: Arc::clone(store),
                 place: Place(Box::new(())),
                 ids: None,
+                rate: None,
             },
             (Access::Guarded(_), Some(admission)) => {
                 tracing::info!(session = %request.id, user = %admission.user, "a user is known");

@@ -15,6 +15,8 @@ use xdfs_store::Store;
 use xdfs_sys::ids::Ids;
 use xdfs_xio::{Endpoint, Protection, Stream};
 
+use crate::rate::SharedRate;
+
 /// The initiator's side.
 pub trait Identity: Send + Sync + fmt::Debug {
     /// Begins a protected channel to `endpoint`, as [`xdfs_xio::open`] does a plain one.
@@ -56,6 +58,9 @@ pub struct Admission {
     /// The ids that the threads of its session take on before they touch the store; `None` for
     /// those of the server.
     pub ids: Option<Ids>,
+    /// The bound on the payload a second that its session shares with others, both directions
+    /// counted together; `None` for no bound.
+    pub rate: Option<Arc<SharedRate>>,
 }
 
 /// Gives the calling thread the ids of a session, if it has some of its own.

@@ -51,6 +51,10 @@ The file of --config is TOML; flags go before it:
   rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]
   [groups]
   staff = [\"alice\", \"bob\"]
+  [limits]                 # of each user, over all sessions
+  sessions_per_user_max = 64
+  channels_per_user_max = 4096
+  bytes_per_second_per_user_max = \"100M\"   # payload, both directions together
   [accounts]               # root on Linux: sessions run with the ids of local accounts
   alice = \"alice_local\"
   anonymous = \"nobody\"

@@ -37,7 +37,7 @@ use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Kernel;
 use crate::pool::BufferPool;
-use crate::rate::Bucket;
+use crate::rate::Bounds;
 use crate::security::{Admission, Identity, Place, take_on};
 use crate::storage::Storage;
 
@@ -139,7 +139,7 @@ pub struct Pipeline<K> {
     receive_pool: BufferPool,
     /// Buffers of `receive_pool` that the storage side has.
     at_storage: usize,
-    bucket: Option<Bucket>,
+    bounds: Bounds,
     uniform: Option<send::UniformBlock>,
     channels_max: u32,
     block_size: u32,
@@ -198,6 +198,7 @@ impl<K: Kernel> Pipeline<K> {
             _place: admission.place,
         };
         let (mut pipeline, commands) = Self::new(kernel, role, admission.ids, limits);
+        pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
         let strict = request.start == Start::Strict;
         pipeline.set_parameters(
             accepted.channels,
@@ -244,7 +245,7 @@ impl<K: Kernel> Pipeline<K> {
             send_pool: BufferPool::new(0, 0),
             receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
             at_storage: 0,
-            bucket: None,
+            bounds: Bounds::default(),
             uniform: None,
             channels_max: 1,
             block_size: BLOCK_BYTES,
@@ -331,11 +332,9 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(since) = self.acks_since {
             until = until.min((since + ACK_DELAY).saturating_sub(self.now));
         }
-        if let Some(bucket) = &self.bucket {
-            let delay = bucket.delay();
-            if delay > Duration::ZERO {
-                until = until.min(delay.max(Duration::from_millis(1)));
-            }
+        let delay = self.bounds.delay(self.now);
+        if delay > Duration::ZERO {
+            until = until.min(delay.max(Duration::from_millis(1)));
         }
         Some(until)
     }

@@ -200,9 +200,7 @@ impl<K: Kernel> Pipeline<K> {
                     length: u32::try_from(len).unwrap_or(u32::MAX),
                 };
                 self.sender.assign(index, extent, self.now);
-                if let Some(bucket) = &mut self.bucket {
-                    bucket.take(len);
-                }
+                self.bounds.take(len, self.now);
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
                     channel.send(&header, payload);
                 }

@@ -29,6 +29,7 @@ use xdfs_xio::tls::Configs;
 
 use super::audited::{Actor, AuditedStore};
 use super::keys::KeyLists;
+use super::rates::UserRates;
 
 /// How a server protects itself: its key, its users, and what each of them may do.
 ///
@@ -137,6 +138,7 @@ struct Shared {
     grid: Option<GridMapFile>,
     exports: Exports,
     accounts: Option<Accounts>,
+    rates: Option<UserRates>,
     /// Counts what peers and users hold open.
     guard: Guard,
     /// Counts failed proofs. Apart from the other, because only proofs have to wait for them: the
@@ -217,6 +219,10 @@ impl SecureGate {
             grid,
             exports,
             accounts,
+            rates: settings
+                .limits
+                .bytes_per_second_per_user_max
+                .map(UserRates::new),
             failures: Guard::new(GuardLimits {
                 handshakes_max: usize::MAX,
                 handshakes_per_address_max: usize::MAX,
@@ -399,7 +405,9 @@ impl Shared {
         if let Some(ids) = &ids {
             self.exports.make_folders(&principal, ids);
         }
+        let rates = self.rates.as_ref();
         Ok(Admission {
+            rate: rates.map(|rates| rates.of(&principal.user, Instant::now())),
             user: principal.user,
             store: Arc::new(AuditedStore { inner, actor }),
             place: held(slots),

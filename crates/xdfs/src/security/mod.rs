@@ -7,6 +7,7 @@ mod audited;
 mod gate;
 mod identity;
 mod keys;
+mod rates;
 
 pub(crate) use gate::SecureGate;
 pub use gate::{ServerSecurity, Tickets};

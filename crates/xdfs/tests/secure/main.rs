@@ -12,6 +12,7 @@ mod guard;
 mod join;
 mod methods;
 mod middle;
+mod rates;
 mod raw;
 mod rights;
 mod server_identity;
