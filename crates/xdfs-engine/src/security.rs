@@ -67,7 +67,8 @@ pub struct Admission {
 pub(crate) fn take_on(ids: Option<&Ids>) -> Result<(), Fault> {
     let Some(ids) = ids else { return Ok(()) };
     ids.take_on().map_err(|error| {
-        tracing::error!(uid = ids.uid(), %error, "a thread could not take on the ids of an account");
+        let uid = ids.uid();
+        tracing::error!(uid, %error, "a thread could not take on the ids of an account");
         Fault::from_io("take on the ids of the account", "", &error)
             .hint("tell those who run the server: its log says more")
     })

@@ -64,9 +64,9 @@ impl Ids {
     }
 
     /// Gives the calling thread these ids (real, effective and saved) and these groups for good,
-    /// and no capabilities unless they are root's. Threads that it starts from now on inherit all of
-    /// that. Nothing happens if the thread has them already. The process leaves no core dumps and
-    /// can't be traced by the account from then on.
+    /// and no capabilities unless they are root's. Threads that it starts from now on inherit all
+    /// of that. Nothing happens if the thread has them already. The process leaves no core dumps
+    /// and can't be traced by the account from then on.
     ///
     /// # Errors
     /// The system refuses, or the thread would still have something else. It then has a mixture of

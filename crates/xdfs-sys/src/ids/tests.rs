@@ -6,13 +6,18 @@ use std::thread;
 
 use super::{Ids, check_may_change, effective_user};
 
+fn account(name: &str) -> Ids {
+    let ids = Ids::of_account(name).expect("the databases can be asked");
+    ids.expect("every Debian has this account")
+}
+
 /// Ids of an account that every Linux system has; `None` (said aloud) for who can't take them on.
 fn ids(name: &str) -> Option<Ids> {
     if let Err(error) = check_may_change() {
         eprintln!("skipped: ids can't be changed: {error}");
         return None;
     }
-    Some(Ids::of_account(name).unwrap().unwrap())
+    Some(account(name))
 }
 
 #[test]
