@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use xdfs::security::{
-    ClientSecurity, Credential, Fingerprint, NewHosts, ServerSecurity, TrustPolicy,
+    ClientSecurity, Credential, Fingerprint, Level, NewHosts, ServerSecurity, TrustPolicy,
 };
 use xdfs::{
     Address, Client, ClientOptions, Code, Fault, RemotePlace, ServerBuilder, ServerHandle,
@@ -320,6 +320,7 @@ impl RunningServer {
                 new_hosts: NewHosts::Refuse,
             },
             credentials: vec![Credential::Ticket(self.ticket.clone())],
+            level: Level::Private,
         }
     }
 

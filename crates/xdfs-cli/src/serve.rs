@@ -1,13 +1,15 @@
 //! `xdfs serve`: settings from flags and file, listeners, signals.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 use tracing::Level;
-use xdfs::security::{ExportConfig, ExportsConfig, IssuerConfig, ServerSecurity, TokenConfig};
+use xdfs::security::{
+    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, ServerSecurity, TokenConfig,
+};
 use xdfs::{Address, Code, Fault, ServerBuilder};
 
 use crate::console::{Console, printable};
@@ -16,6 +18,7 @@ use crate::flags::{LevelFlag, OutputFlags, ServeFlags};
 use crate::identity;
 use crate::interrupt::handle_signals;
 use crate::report::print;
+use crate::size::parse_rate;
 
 /// How long a ticket of `--ticket` is good.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -39,6 +42,59 @@ struct Config {
     issuers: Vec<IssuerConfig>,
     export: Vec<ExportConfig>,
     groups: BTreeMap<String, Vec<String>>,
+    accounts: Option<BTreeMap<String, String>>,
+    limits: LimitsConfig,
+}
+
+/// What users may cost; the defaults of the library where nothing is said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsConfig {
+    sessions_per_user_max: Option<NonZeroUsize>,
+    channels_per_user_max: Option<NonZeroUsize>,
+    bytes_per_second_per_user_max: Option<Rate>,
+}
+
+impl LimitsConfig {
+    fn apply(&self, limits: &mut GuardLimits) {
+        if let Some(most) = self.sessions_per_user_max {
+            limits.sessions_per_user_max = most.get();
+        }
+        if let Some(most) = self.channels_per_user_max {
+            limits.channels_per_user_max = most.get();
+        }
+        if let Some(Rate(rate)) = self.bytes_per_second_per_user_max {
+            limits.bytes_per_second_per_user_max = Some(rate);
+        }
+    }
+}
+
+/// Bytes a second: a number, or text as `--limit-rate` takes it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "RateText")]
+struct Rate(NonZeroU64);
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected bytes a second as a number, or text such as \"100M\""
+)]
+enum RateText {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<RateText> for Rate {
+    type Error = String;
+
+    fn try_from(text: RateText) -> Result<Self, String> {
+        let rate = match text {
+            RateText::Number(rate) => rate,
+            RateText::Text(text) => parse_rate(&text)?,
+        };
+        let rate = NonZeroU64::new(rate).ok_or("a rate of 0 would never end")?;
+        Ok(Self(rate))
+    }
 }
 
 /// The server's own certificate.
@@ -80,6 +136,8 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         let list = Path::new(&home).join(".ssh").join("authorized_keys");
         security.owner_keys.push(list);
     }
+    security.accounts = config.accounts.take();
+    config.limits.apply(&mut security.limits);
     security.audit = config.audit.take().map(beside);
     security.certificate = config
         .certificate
@@ -202,6 +260,11 @@ fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
 fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault> {
     let insecure = flags.insecure.or(config.insecure).unwrap_or(false);
     let security = if insecure {
+        if config.accounts.is_some() {
+            let cause = "[accounts] needs users who prove who they are, and nobody does here";
+            let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
+            return Err(fault.hint("leave out either [accounts] or --insecure"));
+        }
         None
     } else {
         let base = flags.config.as_deref().and_then(Path::parent);
@@ -357,6 +420,37 @@ mod tests {
             read_config(Path::new("/none/x.toml")).unwrap_err().code,
             Code::NotFound
         );
+    }
+
+    #[test]
+    fn limits_of_users_are_numbers_or_rates() {
+        let limits = |text: &str| {
+            let config = parse_config(text)?;
+            Ok::<_, Fault>(builder(flags(&[]), config)?.security.unwrap().limits)
+        };
+        let some = "[limits]\nsessions_per_user_max = 3\nchannels_per_user_max = 5\n";
+        let set = limits(some).unwrap();
+        assert_eq!(
+            (set.sessions_per_user_max, set.channels_per_user_max),
+            (3, 5)
+        );
+        assert_eq!(set.bytes_per_second_per_user_max, None);
+        for (text, bytes) in [
+            ("5000", 5000),
+            ("\"100M\"", 100_000_000),
+            ("\"1KiB/s\"", 1024),
+        ] {
+            let text = format!("[limits]\nbytes_per_second_per_user_max = {text}");
+            let rate = limits(&text).unwrap().bytes_per_second_per_user_max;
+            assert_eq!(rate.map(NonZeroU64::get), Some(bytes));
+        }
+        for text in ["0", "-1", "\"0\"", "\"fast\"", "true", "1.5"] {
+            let fault = limits(&format!("[limits]\nbytes_per_second_per_user_max = {text}"));
+            let fault = fault.unwrap_err();
+            assert!(fault.cause.starts_with("line 2"), "{text}: {}", fault.cause);
+        }
+        limits("[limits]\nsessions_per_user_max = 0").unwrap_err();
+        limits("[limits]\nsessions = 5").unwrap_err();
     }
 
     #[test]

@@ -443,6 +443,8 @@ impl Acceptor {
             request.block_size
         };
         let size = size.clamp(1024, limits.block_bytes_max);
+        let rate = pending.admission.as_ref().and_then(|a| a.rate.as_ref());
+        let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
             secret: SessionSecret(secret),
             channels: request.channels.min(limits.channels_max),
@@ -458,11 +460,17 @@ impl Acceptor {
                 return;
             }
         };
-        let (store, place, user) = match (&self.config.access, pending.admission.take()) {
-            (Access::Open(store), _) => (Arc::clone(store), None, String::new()),
+        let admission = match (&self.config.access, pending.admission.take()) {
+            (Access::Open(store), _) => Admission {
+                user: String::new(),
+                store: Arc::clone(store),
+                place: Place(Box::new(())),
+                ids: None,
+                rate: None,
+            },
             (Access::Guarded(_), Some(admission)) => {
                 tracing::info!(session = %request.id, user = %admission.user, "a user is known");
-                (admission.store, Some(admission.place), admission.user)
+                admission
             }
             (Access::Guarded(_), None) => {
                 pending.refuse(unprotected());
@@ -471,15 +479,14 @@ impl Acceptor {
             }
         };
         let peer = pending.stream.peer();
-        let host = host_of(&peer);
+        let (host, user) = (host_of(&peer), admission.user.clone());
         let takes_clear = match &self.config.access {
             Access::Open(_) => false,
             Access::Guarded(gate) => gate.takes_clear(),
         };
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
-            store,
-            place,
+            admission,
             takes_clear,
             limits.clone(),
             &request,
@@ -504,6 +511,7 @@ impl Acceptor {
             id,
             notifier: self.poller.notifier(),
         };
+        // A thread of its own, and never one that another session had: it may take on other ids.
         let spawned = thread::Builder::new().name("xdfs-session".into()).spawn(move || {
             let registration = registration;
             tracing::info!(session = %id, %peer, channels = accepted.channels, "a session begins");

@@ -6,9 +6,11 @@ use std::thread;
 
 use xdfs_proto::Fault;
 use xdfs_store::Source;
+use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::security::take_on;
 
 /// Blocks that are read ahead.
 const AHEAD: usize = 4;
@@ -31,7 +33,7 @@ pub(crate) enum Fed {
 }
 
 impl Feeder {
-    /// Starts to read blocks of `block_size` bytes.
+    /// Starts to read blocks of `block_size` bytes, with `ids` if there are some.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -39,11 +41,19 @@ impl Feeder {
         source: Box<dyn Source>,
         block_size: usize,
         notifier: Notifier,
+        ids: Option<Ids>,
     ) -> Result<Self, Fault> {
         let (sender, blocks) = sync_channel(AHEAD);
         thread::Builder::new()
             .name("xdfs-feeder".into())
-            .spawn(move || feed(source, block_size, &sender, &notifier))
+            .spawn(move || match take_on(ids.as_ref()) {
+                Ok(()) => feed(source, block_size, &sender, &notifier),
+                Err(fault) => {
+                    // Nobody may be waiting any more.
+                    let _ = sender.send(Err(fault));
+                    wake(&notifier);
+                }
+            })
             .map_err(|e| Fault::from_io("start a thread", "", &e))?;
         Ok(Self {
             blocks,
@@ -90,13 +100,17 @@ fn feed(
         // The end is told as an empty block, also after a short one.
         let short = matches!(&result, Ok(block) if !block.is_empty()) && last;
         let gone = blocks.send(result).is_err() || (short && blocks.send(Ok(Vec::new())).is_err());
-        notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        });
+        wake(notifier);
         if gone || last {
             return;
         }
     }
+}
+
+fn wake(notifier: &Notifier) {
+    notifier.notify(Event {
+        token: WAKE,
+        readable: false,
+        writable: false,
+    });
 }

@@ -28,4 +28,5 @@ pub use command::{
     Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
 };
 pub use pipeline::{Dial, Pipeline};
+pub use rate::SharedRate;
 pub use security::{Admission, Gate, Identity, Place, Proof, Verdict};

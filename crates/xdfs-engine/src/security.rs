@@ -12,7 +12,10 @@ use std::sync::Arc;
 use xdfs_proto::Fault;
 use xdfs_proto::frame::AuthRequest;
 use xdfs_store::Store;
+use xdfs_sys::ids::Ids;
 use xdfs_xio::{Endpoint, Protection, Stream};
+
+use crate::rate::SharedRate;
 
 /// The initiator's side.
 pub trait Identity: Send + Sync + fmt::Debug {
@@ -52,6 +55,23 @@ pub struct Admission {
     pub store: Arc<dyn Store>,
     /// Lives as long as the session: the place it takes in the limits of its user.
     pub place: Place,
+    /// The ids that the threads of its session take on before they touch the store; `None` for
+    /// those of the server.
+    pub ids: Option<Ids>,
+    /// The bound on the payload a second that its session shares with others, both directions
+    /// counted together; `None` for no bound.
+    pub rate: Option<Arc<SharedRate>>,
+}
+
+/// Gives the calling thread the ids of a session, if it has some of its own.
+pub(crate) fn take_on(ids: Option<&Ids>) -> Result<(), Fault> {
+    let Some(ids) = ids else { return Ok(()) };
+    ids.take_on().map_err(|error| {
+        let uid = ids.uid();
+        tracing::error!(uid, %error, "a thread could not take on the ids of an account");
+        Fault::from_io("take on the ids of the account", "", &error)
+            .hint("tell those who run the server: its log says more")
+    })
 }
 
 /// Something that is held for as long as a peer is served.

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
 use xdfs_proto::{ByteRange, Code, Fault, FileId};
 use xdfs_store::Sink;
+use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
 use crate::pool::Buffer;
+use crate::security::take_on;
 
 /// Bytes after which what was written is made durable and recorded in the journal.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
@@ -319,16 +321,40 @@ impl Worker {
     }
 }
 
+fn wake(notifier: &Notifier) {
+    notifier.notify(Event {
+        token: WAKE,
+        readable: false,
+        writable: false,
+    });
+}
+
+/// In place of [`run`], for a thread that must not touch the sinks: no job is done.
+fn refuse(
+    jobs: &mpsc::Receiver<Job>,
+    done: &mpsc::Sender<Completion>,
+    notifier: &Notifier,
+    fault: &Fault,
+) {
+    for job in jobs {
+        let completion = match job {
+            Job::Attach { file, .. } | Job::Publish { file, .. } => {
+                let fault = fault.clone();
+                Completion::Failed { file, fault }
+            }
+            Job::Write { buffer, .. } => Completion::Buffer(buffer),
+            Job::Detach(_) | Job::Discard(_) | Job::Held { .. } | Job::Hole { .. } => continue,
+        };
+        if done.send(completion).is_err() {
+            return;
+        }
+        wake(notifier);
+    }
+}
+
 /// The thread's end of the queue.
 fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &Notifier) {
     let mut worker = Worker::default();
-    let wake = || {
-        notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        })
-    };
     let mut quiet = 0;
     loop {
         let job = match jobs.try_recv() {
@@ -355,7 +381,7 @@ fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &N
         }
         if urgent || quiet >= WAKE_BUFFERS || (waited && quiet > 0) {
             quiet = 0;
-            wake();
+            wake(notifier);
         }
         if waited {
             match jobs.recv_timeout(CHECKPOINT_INTERVAL) {
@@ -386,15 +412,18 @@ pub(crate) struct Storage {
     inline_files: Vec<FileId>,
     thread: Option<Thread>,
     notifier: Notifier,
+    /// What the thread runs with, as the pipeline's does.
+    ids: Option<Ids>,
 }
 
 impl Storage {
-    pub(crate) fn new(notifier: Notifier) -> Self {
+    pub(crate) fn new(notifier: Notifier, ids: Option<Ids>) -> Self {
         Self {
             inline: Worker::default(),
             inline_files: Vec::new(),
             thread: None,
             notifier,
+            ids,
         }
     }
 
@@ -414,10 +443,13 @@ impl Storage {
         } else if self.thread.is_none() {
             let (jobs, job_receiver) = mpsc::channel();
             let (done_sender, done) = mpsc::channel();
-            let notifier = self.notifier.clone();
+            let (notifier, ids) = (self.notifier.clone(), self.ids.clone());
             let handle = thread::Builder::new()
                 .name("xdfs-storage".into())
-                .spawn(move || run(&job_receiver, &done_sender, &notifier))
+                .spawn(move || match take_on(ids.as_ref()) {
+                    Ok(()) => run(&job_receiver, &done_sender, &notifier),
+                    Err(fault) => refuse(&job_receiver, &done_sender, &notifier, &fault),
+                })
                 .map_err(|e| Fault::from_io("start the storage thread", "", &e))?;
             self.thread = Some(Thread { jobs, done, handle });
         }

@@ -5,7 +5,7 @@
 //! - [`key`], [`password`], [`ticket`], [`token`], [`grid`]: how a client proves who it is, a
 //!   folder
 //!   for each method, both ends in it.
-//! - [`export`]: what a user may see and change.
+//! - [`export`]: what a user may see and change. [`account`]: whose files these are then.
 //! - [`guard`]: what a peer that isn't known yet may cost. [`audit`]: what happened.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,
@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod audit;
 pub mod export;
 pub mod grid;

@@ -3,5 +3,6 @@
 //! Every `unsafe` line of the project is in this crate.
 
 pub mod fs;
+pub mod ids;
 pub mod limit;
 pub mod poll;

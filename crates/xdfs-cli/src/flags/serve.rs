@@ -61,6 +61,14 @@ The file of --config is TOML; flags go before it:
   rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]
   [groups]
   staff = [\"alice\", \"bob\"]
+  [limits]                 # of each user, over all sessions
+  sessions_per_user_max = 64
+  channels_per_user_max = 4096
+  bytes_per_second_per_user_max = \"100M\"   # payload, both directions together
+  [accounts]               # root on Linux: sessions run with the ids of local accounts
+  alice = \"alice_local\"
+  anonymous = \"nobody\"
+  \"*\" = \"{user}\"         # everybody else who is known; without it they are refused
 
 Examples:
   xdfs serve --root /srv/data

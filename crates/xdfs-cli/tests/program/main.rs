@@ -8,6 +8,8 @@
     reason = "a test ends where something can't be done"
 )]
 
+#[cfg(target_os = "linux")]
+mod accounts;
 mod copy;
 mod demo;
 mod generated;

@@ -21,6 +21,10 @@ impl<K: Kernel> Pipeline<K> {
             self.last_said = self.now;
             self.transmit(Frame::Noop);
         }
+        if !self.throttled.is_empty() && self.bounds.waits_for_others(self.now) {
+            // It is not the peer that is silent: this side doesn't listen.
+            self.last_heard = self.now;
+        }
         if self.live > 0 && self.last_heard + limit <= self.now {
             let fault = Fault::new(
                 Code::DeadlineExceeded,

@@ -30,6 +30,7 @@ use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
 use xdfs_proto::{ChannelIndex, Fault, FileId, Limits};
 use xdfs_store::Store;
+use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Event;
 use xdfs_xio::{Endpoint, Stream};
 
@@ -37,8 +38,8 @@ use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Kernel;
 use crate::pool::BufferPool;
-use crate::rate::Bucket;
-use crate::security::{Identity, Place};
+use crate::rate::Bounds;
+use crate::security::{Admission, Identity, Place, take_on};
 use crate::storage::Storage;
 
 use open::Dialer;
@@ -98,7 +99,7 @@ enum Role {
         /// Payload may travel in the clear.
         takes_clear: bool,
         /// Held as long as the session lives.
-        _place: Option<Place>,
+        _place: Place,
     },
 }
 
@@ -107,6 +108,8 @@ enum Role {
 pub struct Pipeline<K> {
     kernel: K,
     role: Role,
+    /// What the threads of the session run with; `None` for the ids of the process.
+    ids: Option<Ids>,
     limits: Limits,
     started: Instant,
     now: Duration,
@@ -141,7 +144,7 @@ pub struct Pipeline<K> {
     receive_pool: BufferPool,
     /// Buffers of `receive_pool` that the storage side has.
     at_storage: usize,
-    bucket: Option<Bucket>,
+    bounds: Bounds,
     uniform: Option<send::UniformBlock>,
     channels_max: u32,
     block_size: u32,
@@ -174,21 +177,20 @@ impl<K: Kernel> Pipeline<K> {
         let strict = dial.start == Start::Strict;
         let window = request.window;
         let role = Role::Initiator(Dialer::new(dial, request));
-        let (mut pipeline, commands) = Self::new(kernel, role, limits);
+        let (mut pipeline, commands) = Self::new(kernel, role, None, limits);
         pipeline.set_parameters(channels, block_size, window, strict);
         Ok((pipeline, commands))
     }
 
-    /// A pipeline for a session that a peer registers on `stream`. `input` came after SESSION;
-    /// `output` of the opening exchange still waits to be written.
+    /// A pipeline for a session that a peer registers on `stream`, and that `admission` was given
+    /// to. `input` came after SESSION; `output` of the opening exchange still waits to be written.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one channel's opening"
     )]
     pub fn accept(
         kernel: K,
-        store: Arc<dyn Store>,
-        place: Option<Place>,
+        admission: Admission,
         takes_clear: bool,
         limits: Limits,
         request: &SessionRequest,
@@ -197,14 +199,13 @@ impl<K: Kernel> Pipeline<K> {
         output: &[u8],
         input: Vec<u8>,
     ) -> (Self, Commands) {
-        let (mut pipeline, commands) = {
-            let role = Role::Acceptor {
-                store,
-                takes_clear,
-                _place: place,
-            };
-            Self::new(kernel, role, limits)
+        let role = Role::Acceptor {
+            store: admission.store,
+            takes_clear,
+            _place: admission.place,
         };
+        let (mut pipeline, commands) = Self::new(kernel, role, admission.ids, limits);
+        pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
         let strict = request.start == Start::Strict;
         pipeline.set_parameters(
             accepted.channels,
@@ -220,12 +221,13 @@ impl<K: Kernel> Pipeline<K> {
         (pipeline, commands)
     }
 
-    fn new(kernel: K, role: Role, limits: Limits) -> (Self, Commands) {
+    fn new(kernel: K, role: Role, ids: Option<Ids>, limits: Limits) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
-        let storage = Storage::new(kernel.notifier());
+        let storage = Storage::new(kernel.notifier(), ids.clone());
         let pipeline = Self {
             kernel,
             role,
+            ids,
             started: Instant::now(),
             now: Duration::ZERO,
             commands: receiver,
@@ -250,7 +252,7 @@ impl<K: Kernel> Pipeline<K> {
             send_pool: BufferPool::new(0, 0),
             receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
             at_storage: 0,
-            bucket: None,
+            bounds: Bounds::default(),
             uniform: None,
             channels_max: 1,
             block_size: BLOCK_BYTES,
@@ -288,11 +290,16 @@ impl<K: Kernel> Pipeline<K> {
         self.send_pool = BufferPool::new(size, (SEND_POOL_BYTES / size).max(2));
     }
 
-    /// Drives the session to its end. What it had durable stays for a later resume.
+    /// Drives the session to its end. What it had durable stays for a later resume. If the session
+    /// has ids of its own, the calling thread takes them on for good: it has to be a thread that
+    /// was made for this session and ends with it.
     ///
     /// # Errors
     /// The fault that ended the session.
     pub fn run(mut self) -> Result<(), Fault> {
+        if let Err(fault) = take_on(self.ids.as_ref()) {
+            return self.finish(Err(fault));
+        }
         let mut events = Vec::with_capacity(1024);
         self.dial_missing();
         let result = loop {
@@ -332,11 +339,9 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(since) = self.acks_since {
             until = until.min((since + ACK_DELAY).saturating_sub(self.now));
         }
-        if let Some(bucket) = &self.bucket {
-            let delay = bucket.delay();
-            if delay > Duration::ZERO {
-                until = until.min(delay.max(Duration::from_millis(1)));
-            }
+        let delay = self.bounds.delay(self.now);
+        if delay > Duration::ZERO {
+            until = until.min(delay.max(Duration::from_millis(1)));
         }
         Some(until)
     }

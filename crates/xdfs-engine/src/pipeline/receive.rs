@@ -10,7 +10,6 @@ use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, handshake};
 use super::{PIECES_HELD_MAX, Pipeline, TURN_BYTES};
 use crate::channel::Incoming;
 use crate::kernel::Kernel;
-use crate::rate::Bucket;
 use crate::storage::Job;
 
 /// The share of a turn that a frame without payload takes, in bytes.
@@ -92,9 +91,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Whether the bound on the rate, if there is one, lets payload through now.
+    /// Whether the bounds on the rate, if there are any, let payload through now.
     pub(super) fn is_rate_open(&mut self) -> bool {
-        self.bucket.as_mut().is_none_or(|b| b.is_open(self.now))
+        self.bounds.are_open(self.now)
     }
 
     fn receive_turn(&mut self, slot: usize) {
@@ -268,10 +267,10 @@ impl<K: Kernel> Pipeline<K> {
         let Some(incoming) = &mut channel.incoming else {
             return Ok(Step::Again(0));
         };
-        if self.bucket.as_mut().is_some_and(|b| !b.is_open(self.now)) {
+        if !self.bounds.are_open(self.now) {
             return Ok(Step::Throttled);
         }
-        let allowance = self.bucket.as_ref().map_or(usize::MAX, Bucket::allowance);
+        let allowance = self.bounds.allowance();
         if incoming.piece.is_none() {
             match self.receive_pool.take() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
@@ -298,6 +297,7 @@ impl<K: Kernel> Pipeline<K> {
                 *filled += n;
                 incoming.remaining -= n;
                 channel.consume(n);
+                self.bounds.take(n as u64, self.now);
             }
             return self.finish_piece(slot, true, 0);
         }
@@ -307,9 +307,7 @@ impl<K: Kernel> Pipeline<K> {
         match channel.read_payload(allowance) {
             Ok(None) => Ok(Step::Again(0)),
             Ok(Some((n, complete))) => {
-                if let Some(bucket) = &mut self.bucket {
-                    bucket.take(n as u64);
-                }
+                self.bounds.take(n as u64, self.now);
                 self.finish_piece(slot, complete, n)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {

@@ -201,9 +201,7 @@ impl<K: Kernel> Pipeline<K> {
                     length: u32::try_from(len).unwrap_or(u32::MAX),
                 };
                 self.sender.assign(index, extent, self.now);
-                if let Some(bucket) = &mut self.bucket {
-                    bucket.take(len);
-                }
+                self.bounds.take(len, self.now);
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
                     channel.send(&header, payload);
                 }
@@ -383,7 +381,7 @@ impl<K: Kernel> Pipeline<K> {
                 "a block was lost, and the source can be read only once",
             ));
         }
-        let notifier = self.kernel.notifier();
+        let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
         let grid = self
             .sender
             .shape(file)
@@ -395,7 +393,7 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(Ready::Nothing);
         };
         if let Some(source) = source.take() {
-            *feeder = Some(Feeder::start(source, grid as usize, notifier)?);
+            *feeder = Some(Feeder::start(source, grid as usize, notifier, ids)?);
         }
         let fed = feeder.as_mut().map_or(Ok(Fed::Wait), Feeder::next)?;
         match fed {

@@ -55,7 +55,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
     pub(super) fn start(&mut self, job: Job) {
         if let Some(rate) = job.rate_bytes_per_s_max {
-            self.bucket = Some(Bucket::new(rate, self.now));
+            self.bounds.own = Some(Bucket::new(rate, self.now));
         }
         let (uploads, target) = match &job.kind {
             JobKind::Upload(_) => (true, None),
@@ -340,7 +340,11 @@ impl<K: Kernel> Pipeline<K> {
         } else {
             (peer_permille, own_permille)
         };
-        let held_back = self.bucket.as_ref().map_or(Duration::ZERO, Bucket::waited);
+        let held_back = self
+            .bounds
+            .own
+            .as_ref()
+            .map_or(Duration::ZERO, Bucket::waited);
         let limited_by = if permille(held_back, elapsed) > 300 {
             LimitedBy::RateLimit
         } else if target >= 600 && target >= source {
@@ -378,7 +382,7 @@ impl<K: Kernel> Pipeline<K> {
             self.last_transfer_end = self.started.elapsed();
         }
         if self.transfers.is_empty() {
-            self.bucket = None;
+            self.bounds.own = None;
         }
     }
 

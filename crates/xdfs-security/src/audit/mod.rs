@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use xdfs_proto::{Code, Fault, SessionId};
+use xdfs_sys::ids::effective_user;
 
 use crate::Method;
 
@@ -136,6 +137,7 @@ impl Audit {
         let output = Output {
             path: path.to_owned(),
             file,
+            opened_as: effective_user(),
             looked: None,
             complained: None,
             is_torn: false,
@@ -178,6 +180,8 @@ impl Audit {
 struct Output {
     path: PathBuf,
     file: File,
+    /// The user as whom it was opened.
+    opened_as: Option<u32>,
     looked: Option<SystemTime>,
     complained: Option<SystemTime>,
     /// The last line was written in part.
@@ -186,7 +190,10 @@ struct Output {
 
 impl Output {
     fn write(&mut self, line: &[u8], now: SystemTime) -> io::Result<()> {
-        if is_due(self.looked, now, LOOK_INTERVAL) {
+        // A thread with the ids of an account writes to what is open. It must not make a file in
+        // place of the one that was moved away, as it would belong to that account.
+        let may_open = self.opened_as == effective_user();
+        if may_open && is_due(self.looked, now, LOOK_INTERVAL) {
             if !self.is_named()? {
                 self.file = open(&self.path)?;
                 self.is_torn = false;

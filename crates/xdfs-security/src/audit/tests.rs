@@ -54,6 +54,34 @@ fn an_event_is_a_line() {
     assert_eq!(audit.failures(), 0);
 }
 
+/// A session with the ids of an account may write where the log is, and must not own it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_of_another_account_makes_no_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if let Err(error) = xdfs_sys::ids::check_may_change() {
+        eprintln!("skipped: ids can't be changed: {error}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (path, moved) = (dir.path().join("audit"), dir.path().join("audit.1"));
+    let audit = Audit::open(&path).unwrap();
+    audit.record(&connect(0));
+    std::fs::rename(&path, &moved).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let ids = xdfs_sys::ids::Ids::of_account("daemon").unwrap().unwrap();
+            ids.take_on().unwrap();
+            audit.record(&connect(5_000));
+        });
+    });
+    assert!(!path.exists());
+    audit.record(&connect(5_001));
+    assert_eq!((lines(&moved).len(), lines(&path).len()), (2, 1));
+    assert_eq!(audit.failures(), 0);
+}
+
 #[test]
 fn what_a_peer_sends_stays_in_its_line() {
     let dir = tempfile::tempdir().unwrap();

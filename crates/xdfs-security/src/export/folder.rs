@@ -8,6 +8,7 @@ use std::sync::Arc;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::LocalStore;
 use xdfs_sys::fs::{Dir, FileKind};
+use xdfs_sys::ids::Ids;
 
 use super::quota::{Ledger, Quota};
 
@@ -85,6 +86,28 @@ impl Place {
         Ok(Found::Here(path))
     }
 
+    /// Makes the first directory with the name of the user in its path and gives it to an account,
+    /// if only root can do so. Where others may write beside it, one of them could put something
+    /// else under the name at this moment: there the session makes it, with the ids of the account.
+    pub(super) fn make_for(&self, user: &str, ids: &Ids) {
+        if !(self.is_template && self.make && is_component(user)) {
+            return;
+        }
+        let mut path = PathBuf::new();
+        for component in self.path.components() {
+            let name = component.as_os_str().to_string_lossy();
+            if name.contains(USER) {
+                let parent = path.clone();
+                path.push(name.replace(USER, user));
+                if let Err(error) = make_owned(&parent, &path, ids) {
+                    not_opened(&path, &error);
+                }
+                return;
+            }
+            path.push(component);
+        }
+    }
+
     /// Makes sure that a directory which may be in a user's hand is one, and not a link that this
     /// user put there. A user who swaps it at this very moment has an account on this machine, and
     /// then the directory should not be in his hand: see the manual's advice on templates.
@@ -125,6 +148,27 @@ fn make(path: &Path) -> Result<(), Fault> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(not_opened(path, &error)),
         _ => Ok(()),
     }
+}
+
+/// Makes a directory for an account in one that only root may write to.
+#[cfg(unix)]
+fn make_owned(parent: &Path, path: &Path, ids: &Ids) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, lchown};
+    const OTHERS_MAY_WRITE: u32 = 0o022;
+    let meta = std::fs::metadata(parent)?;
+    if meta.uid() != 0 || meta.mode() & OTHERS_MAY_WRITE != 0 {
+        return Ok(());
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => lchown(path, Some(ids.uid()), Some(ids.gid())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(unix))]
+fn make_owned(_: &Path, _: &Path, _: &Ids) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The fault that a client sees. The log has the rest.

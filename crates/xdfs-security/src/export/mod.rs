@@ -37,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
+use xdfs_sys::ids::Ids;
 
 pub use config::{ExportConfig, ExportsConfig, GrantConfig};
 pub use rights::Rights;
@@ -136,6 +137,17 @@ impl Exports {
             principal.clone(),
             rights,
         )))
+    }
+
+    /// Makes those directories that are a user's own, that the settings want made, and that only
+    /// root can make, and gives them to the account of this user. To be called by root before the
+    /// session begins; what fails is seen by the session, which finds no directory then.
+    pub fn make_folders(&self, principal: &Principal, ids: &Ids) {
+        for export in &self.shared.exports {
+            if export.rights_of(principal) != Rights::NONE {
+                export.place.make_for(&principal.user, ids);
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub struct Limits {
     pub sessions_per_user_max: usize,
     /// Channels at once of one user, over all sessions.
     pub channels_per_user_max: usize,
+    /// Payload of one user in bytes a second, over all sessions and in both directions together;
+    /// `None` for no bound. The guard doesn't see payload: whoever moves it keeps this.
+    pub bytes_per_second_per_user_max: Option<NonZeroU64>,
 }
 
 impl Default for Limits {
@@ -56,6 +60,7 @@ impl Default for Limits {
             addresses_max: 65_536,
             sessions_per_user_max: 64,
             channels_per_user_max: 4096,
+            bytes_per_second_per_user_max: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 
 fn limits() -> Limits {
     Limits {
+        bytes_per_second_per_user_max: None,
         handshakes_max: 4,
         handshakes_per_address_max: 2,
         failures_free: 3,

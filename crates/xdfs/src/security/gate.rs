@@ -1,6 +1,7 @@
 //! The server's side: who comes in, and what they see.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use xdfs_engine::{Admission, Gate, Place, Proof, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
+use xdfs_security::account::Accounts;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_security::export::{Exports, ExportsConfig, Rights};
 use xdfs_security::grid::{self, GridMapFile};
@@ -21,12 +23,14 @@ use xdfs_security::password::{PasswordServer, UsersFile};
 use xdfs_security::ticket::TicketBox;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
 use xdfs_security::{Binding, Method, Principal};
+use xdfs_sys::ids::Ids;
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
 use super::audited::{Actor, AuditedStore};
 use super::issuers;
 use super::keys::KeyLists;
+use super::rates::UserRates;
 
 /// How a server protects itself: its key, its users, and what each of them may do.
 ///
@@ -59,6 +63,13 @@ pub struct ServerSecurity {
     pub limits: GuardLimits,
     /// Clients may ask for payload in the clear ([`Level::Clear`]); otherwise they are refused.
     pub takes_clear: bool,
+    /// The local accounts that users have: each session runs with the ids of one, so that the
+    /// kernel judges what it does, and files belong to the account. `*` stands for every other user
+    /// who proved who it is, `anonymous` for those who prove nothing, and `{user}` in place of an
+    /// account for the one with the name of the user; nobody else is served. `None` to do
+    /// everything as the user who runs the server. Needs Linux, and a server that was started as
+    /// root.
+    pub accounts: Option<BTreeMap<String, String>>,
 }
 
 impl ServerSecurity {
@@ -75,6 +86,7 @@ impl ServerSecurity {
             tokens: None,
             client_authorities: None,
             audit: None,
+            accounts: None,
             // A session opens all its channels at once, and a thousand of them is normal.
             limits: GuardLimits {
                 handshakes_max: 4096,
@@ -130,6 +142,8 @@ struct Shared {
     tokens: Option<Verifier>,
     grid: Option<GridMapFile>,
     exports: Exports,
+    accounts: Option<Accounts>,
+    rates: Option<UserRates>,
     /// Counts what peers and users hold open.
     guard: Guard,
     /// Counts failed proofs. Apart from the other, because only proofs have to wait for them: the
@@ -147,6 +161,8 @@ impl SecureGate {
         root: PathBuf,
         read_only: bool,
     ) -> Result<Self, Fault> {
+        // Before files are made that would belong to the wrong user.
+        let accounts = settings.accounts.map(Accounts::new).transpose()?;
         let (certificates, grid) = match &settings.client_authorities {
             Some((authorities, map)) => (
                 ClientCertificates::Optional(read_certificates(authorities)?),
@@ -210,6 +226,11 @@ impl SecureGate {
             tokens,
             grid,
             exports,
+            accounts,
+            rates: settings
+                .limits
+                .bytes_per_second_per_user_max
+                .map(UserRates::new),
             failures: Guard::new(GuardLimits {
                 handshakes_max: usize::MAX,
                 handshakes_per_address_max: usize::MAX,
@@ -389,15 +410,28 @@ impl Shared {
             .guard
             .session(&principal.user)
             .and_then(|slot| Ok((slot, self.guard.channel(&principal.user)?)))
-            .and_then(|slots| Ok((slots, self.exports.store_for(&principal)?)));
+            .and_then(|slots| Ok((slots, self.ids_for(&principal)?)))
+            .and_then(|(slots, ids)| Ok((slots, ids, self.exports.store_for(&principal)?)));
         let result = opened.as_ref().err().map(|fault| fault.code);
         actor.record(Kind::Authenticate, b"", None, result);
-        let (slots, inner) = opened?;
+        let (slots, ids, inner) = opened?;
+        if let Some(ids) = &ids {
+            self.exports.make_folders(&principal, ids);
+        }
+        let rates = self.rates.as_ref();
         Ok(Admission {
+            rate: rates.map(|rates| rates.of(&principal.user, Instant::now())),
             user: principal.user,
             store: Arc::new(AuditedStore { inner, actor }),
             place: held(slots),
+            ids,
         })
+    }
+
+    /// The ids of the account of a principal; `None` if accounts aren't asked for.
+    fn ids_for(&self, principal: &Principal) -> Result<Option<Ids>, Fault> {
+        let accounts = self.accounts.as_ref();
+        accounts.map(|a| a.ids_for(principal)).transpose()
     }
 
     /// Notes a failure.

@@ -8,6 +8,7 @@ mod gate;
 mod identity;
 mod issuers;
 mod keys;
+mod rates;
 
 pub(crate) use gate::SecureGate;
 pub use gate::{ServerSecurity, Tickets};

@@ -217,7 +217,7 @@ fn a_clear_transfer_goes_on_after_lost_channels() {
     let visit = world.visit("", vec![world.owner_key()]).channels(3).clear();
     let visit = small_blocks(visit);
     let client = visit.connect().unwrap();
-    let options = visit.clone().rate(16 << 20).transfer();
+    let options = visit.rate(16 << 20).transfer();
     let place = LocalPlace::Path(source.clone());
     let mut transfer = client.upload(&place, NAME.as_bytes(), &options).unwrap();
     for part in 1..4 {

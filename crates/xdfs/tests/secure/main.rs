@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+#[cfg(target_os = "linux")]
+mod accounts;
 mod audit;
 mod certificates;
 mod channels;
@@ -13,6 +15,7 @@ mod join;
 mod level;
 mod methods;
 mod middle;
+mod rates;
 mod raw;
 mod refusals;
 mod rights;

@@ -41,6 +41,14 @@ impl World {
     }
 
     pub(crate) fn build(change: impl FnOnce(&mut ServerBuilder, &Path)) -> Self {
+        Self::build_then(change, || {})
+    }
+
+    /// The same; `then` is what the thread of the server does before it serves.
+    pub(crate) fn build_then(
+        change: impl FnOnce(&mut ServerBuilder, &Path),
+        then: impl FnOnce() + Send + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["root", "server", "server/keys", "client"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -62,7 +70,10 @@ impl World {
             handle: server.handle(),
             fingerprint: server.fingerprint().unwrap(),
             tickets: server.tickets().unwrap(),
-            thread: Some(thread::spawn(move || server.run())),
+            thread: Some(thread::spawn(move || {
+                then();
+                server.run()
+            })),
             addr,
             folder,
         }

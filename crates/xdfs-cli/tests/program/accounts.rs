@@ -1,0 +1,75 @@
+//! Sessions with the ids of local accounts, by the settings of the program.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use crate::support::{Place, Server, assert_content, content, xdfs};
+
+/// A file of settings with these lines and an owner called alice.
+fn config(place: &Place, lines: &str) -> String {
+    let text = format!("listen = [\"127.0.0.1:0\"]\nowner = \"alice\"\n{lines}\n");
+    place.make_here("xdfs.toml", text.as_bytes())
+}
+
+/// Whether the tests run as root; says so if not.
+fn is_root(place: &Place) -> bool {
+    let is_root = std::fs::metadata(place.path()).unwrap().uid() == 0;
+    if !is_root {
+        eprintln!("skipped: only root can give a session other ids");
+    }
+    is_root
+}
+
+/// User and group of an account that every Debian system has.
+fn owner(account: &str) -> (u32, u32) {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{account}:")));
+    let mut fields = line.unwrap().split(':').skip(2).map(|n| n.parse().unwrap());
+    (fields.next().unwrap(), fields.next().unwrap())
+}
+
+#[test]
+fn files_belong_to_the_account_of_the_user() {
+    let place = Place::new();
+    let file = config(&place, "[accounts]\nalice = \"games\"");
+    if !is_root(&place) {
+        // It doesn't serve without.
+        xdfs(["serve", "--config", &file]).fails(5, &["root"]);
+        return;
+    }
+    for (path, mode) in [(place.path().to_owned(), 0o755), (place.root(), 0o777)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let server = Server::start_with(&place.root(), &["--config", &file]);
+    let expected = content(71, 3_000_000);
+    let source = place.make_here("a", &expected);
+    xdfs(["cp", "-n", "3", &source, &server.url("/a")]).ok();
+    assert_content(place.remote("a"), &expected);
+    let meta = std::fs::metadata(place.remote("a")).unwrap();
+    assert_eq!((meta.uid(), meta.gid()), owner("games"));
+    let closed = place.remote("closed");
+    std::fs::write(&closed, b"root's").unwrap();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let run = xdfs(["cp", &server.url("/closed"), &place.here("b")]);
+    run.fails(5, &["error: remote"]);
+}
+
+#[test]
+fn settings_without_meaning_are_refused() {
+    let place = Place::new();
+    let file = config(&place, "[accounts]\nalice = \"games\"");
+    xdfs(["serve", "--insecure", "--config", &file]).fails(2, &["[accounts]"]);
+    if !is_root(&place) {
+        return;
+    }
+    for (lines, word) in [
+        ("[accounts]", "empty"),
+        ("[accounts]\nalice = \"no such account\"", "'alice'"),
+        ("[accounts]\n\"*\" = \"root\"", "root"),
+        ("[accounts]\nalice = 5", "line 4"),
+    ] {
+        let file = config(&place, lines);
+        xdfs(["serve", "--config", &file]).fails(2, &[word]);
+    }
+}
