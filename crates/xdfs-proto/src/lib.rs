@@ -18,6 +18,7 @@ pub mod id;
 mod ledger;
 pub mod limits;
 pub mod opening;
+pub mod path;
 pub mod range;
 pub mod receiver;
 pub mod sender;

@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
 use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{ByteRange, Fault};
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::{ByteRange, Code, Fault};
 
 /// What a sink can do. Where a capability is missing the engine adapts or refuses clearly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +202,22 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// The faults that `open_sink` would give, as far as they can be foreseen.
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
+
+    /// Answers a call about paths: gives the parts before the end to `part`, in order and none of
+    /// them large, and returns the end.
+    ///
+    /// # Errors
+    /// A fault that names the path, or the one that `part` returned: then nobody wants the rest.
+    /// [`xdfs_proto::Code::Unsupported`] in a store without names.
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        let _ = part;
+        let cause = "this place has no names that could be looked at";
+        Err(Fault::new(Code::Unsupported, call.operation(), cause).path(call.path()))
+    }
 }
 
 /// Time after which a busy target is worth another try.

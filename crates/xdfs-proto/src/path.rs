@@ -1,0 +1,314 @@
+//! Path calls (xPathM): what can be asked of a store about its names, and what it answers.
+//!
+//! These are values; how they look on the wire is in `frame`. A call is answered by any number of
+//! parts and one end, each an [`Answer`], or ends with a [`Fault`](crate::Fault). Paths are byte
+//! strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
+
+use crate::digest::{DigestKind, DigestValue};
+
+/// What stands under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharacterDevice,
+    /// Something else.
+    Other,
+}
+
+/// What is known of what stands under a name. Fields that a store doesn't know are 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes of content; for a symbolic link the bytes of its target.
+    pub size: u64,
+    /// Bytes that the content takes where it is stored.
+    pub allocated: u64,
+    /// Permission bits, with set-user-id, set-group-id and sticky: at most 0o7777.
+    pub mode: u32,
+    /// Number of the owner.
+    pub uid: u32,
+    /// Number of the group.
+    pub gid: u32,
+    /// Names that it has.
+    pub links: u64,
+    /// Number of the file system that holds it.
+    pub device: u64,
+    /// Number in that file system.
+    pub inode: u64,
+    /// Time of the last read.
+    pub atime_ns: i64,
+    /// Time of the last change of the content.
+    pub mtime_ns: i64,
+    /// Time of the last change of the content or of what is known of it.
+    pub ctime_ns: i64,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, without a separator; never `.` or `..`.
+    pub name: Vec<u8>,
+    /// What stands under it, links not followed.
+    pub attributes: Attributes,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Call {
+    /// What stands under a path. Answered by [`Answer::Attributes`].
+    Stat {
+        /// The path.
+        path: Vec<u8>,
+        /// Follow a symbolic link.
+        follow: bool,
+    },
+    /// The names in a directory, in the order of the store. Answered by [`Answer::Entries`], in
+    /// parts.
+    List {
+        /// The directory.
+        path: Vec<u8>,
+        /// Where an earlier listing stopped; empty from the start.
+        cursor: Vec<u8>,
+        /// Most entries of this call, at least 1.
+        entries_max: u32,
+    },
+    /// Makes a directory. Answered by [`Answer::Done`].
+    MakeDirectory {
+        /// Its path.
+        path: Vec<u8>,
+        /// Permission bits; `None` for the default of the store.
+        mode: Option<u32>,
+        /// Make the directories above it that are missing, and take one that is there already.
+        parents: bool,
+    },
+    /// Removes a name that isn't a directory. Answered by [`Answer::Done`].
+    RemoveFile {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// Removes an empty directory. Answered by [`Answer::Done`].
+    RemoveDirectory {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// Removes a directory with everything in it, links not followed. Answered by
+    /// [`Answer::Removed`].
+    RemoveTree {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// Gives another name. Answered by [`Answer::Done`].
+    Rename {
+        /// The path of today.
+        from: Vec<u8>,
+        /// The new path.
+        to: Vec<u8>,
+        /// Replace what stands there, as one step.
+        overwrite: bool,
+    },
+    /// Copies a file within the store. Answered by [`Answer::Copied`].
+    Copy {
+        /// The source, a regular file.
+        from: Vec<u8>,
+        /// The target, which appears when it is complete.
+        to: Vec<u8>,
+        /// Replace what stands there.
+        overwrite: bool,
+    },
+    /// Gives a file a further name. Answered by [`Answer::Done`].
+    Link {
+        /// The file.
+        existing: Vec<u8>,
+        /// The further name.
+        path: Vec<u8>,
+    },
+    /// Makes a symbolic link. Answered by [`Answer::Done`].
+    Symlink {
+        /// What the link says; not looked at.
+        target: Vec<u8>,
+        /// The link.
+        path: Vec<u8>,
+    },
+    /// What a symbolic link says. Answered by [`Answer::Target`].
+    ReadLink {
+        /// The link.
+        path: Vec<u8>,
+    },
+    /// Sets permission bits; a symbolic link is followed. Answered by [`Answer::Done`].
+    SetMode {
+        /// The path.
+        path: Vec<u8>,
+        /// The bits, at most 0o7777.
+        mode: u32,
+    },
+    /// Sets times. Answered by [`Answer::Done`].
+    SetTimes {
+        /// The path.
+        path: Vec<u8>,
+        /// Time of the last read; `None` leaves it.
+        atime_ns: Option<i64>,
+        /// Time of the last change of the content; `None` leaves it.
+        mtime_ns: Option<i64>,
+        /// Follow a symbolic link.
+        follow: bool,
+    },
+    /// Sets owner and group. Answered by [`Answer::Done`].
+    SetOwner {
+        /// The path.
+        path: Vec<u8>,
+        /// Number of the owner; `None` leaves it.
+        uid: Option<u32>,
+        /// Number of the group; `None` leaves it.
+        gid: Option<u32>,
+        /// Follow a symbolic link.
+        follow: bool,
+    },
+    /// Sets the length of a file. Answered by [`Answer::Done`].
+    Truncate {
+        /// The file.
+        path: Vec<u8>,
+        /// The new length in bytes.
+        length: u64,
+    },
+    /// The space of the file system that holds a path. Answered by [`Answer::Space`].
+    Space {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// The digest of a file, or of a part of it. Answered by [`Answer::Digest`].
+    Checksum {
+        /// The file.
+        path: Vec<u8>,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes; `None` up to the end. Fewer are an error.
+        length: Option<u64>,
+        /// The kind of digest, which isn't none.
+        kind: DigestKind,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// What stands under the path.
+    Attributes(Attributes),
+    /// Names in a directory.
+    Entries {
+        /// Some of them.
+        entries: Vec<Entry>,
+        /// Where to go on after them; `None` at the end of the directory.
+        cursor: Option<Vec<u8>>,
+    },
+    /// What a symbolic link says.
+    Target(Vec<u8>),
+    /// The space of a file system.
+    Space {
+        /// Bytes in all.
+        total: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that this user may still take.
+        available: u64,
+        /// Files in all, if the file system has such a bound, else 0.
+        files: u64,
+        /// Files that may still be made.
+        files_free: u64,
+    },
+    /// A digest.
+    Digest {
+        /// The value.
+        value: DigestValue,
+        /// Bytes that it covers.
+        length: u64,
+    },
+    /// A tree was removed.
+    Removed {
+        /// Names that were removed.
+        entries: u64,
+    },
+    /// A file was copied.
+    Copied {
+        /// Bytes that were copied.
+        bytes: u64,
+    },
+}
+
+impl Call {
+    /// The path that a fault of this call names: the one that it is mostly about.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Self::Stat { path, .. }
+            | Self::List { path, .. }
+            | Self::MakeDirectory { path, .. }
+            | Self::RemoveFile { path }
+            | Self::RemoveDirectory { path }
+            | Self::RemoveTree { path }
+            | Self::Link { path, .. }
+            | Self::Symlink { path, .. }
+            | Self::ReadLink { path }
+            | Self::SetMode { path, .. }
+            | Self::SetTimes { path, .. }
+            | Self::SetOwner { path, .. }
+            | Self::Truncate { path, .. }
+            | Self::Space { path }
+            | Self::Checksum { path, .. } => path,
+            Self::Rename { from, .. } | Self::Copy { from, .. } => from,
+        }
+    }
+
+    /// What it does, for messages: "list a directory".
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Stat { .. } => "look at a path",
+            Self::List { .. } => "list a directory",
+            Self::MakeDirectory { .. } => "make a directory",
+            Self::RemoveFile { .. } => "remove a file",
+            Self::RemoveDirectory { .. } => "remove a directory",
+            Self::RemoveTree { .. } => "remove a tree",
+            Self::Rename { .. } => "rename",
+            Self::Copy { .. } => "copy a file",
+            Self::Link { .. } => "link a file",
+            Self::Symlink { .. } => "make a symbolic link",
+            Self::ReadLink { .. } => "read a symbolic link",
+            Self::SetMode { .. } => "set the permissions",
+            Self::SetTimes { .. } => "set the times",
+            Self::SetOwner { .. } => "set the owner",
+            Self::Truncate { .. } => "set the length",
+            Self::Space { .. } => "look at the space left",
+            Self::Checksum { .. } => "compute a digest",
+        }
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            Self::Stat { .. }
+                | Self::List { .. }
+                | Self::ReadLink { .. }
+                | Self::Space { .. }
+                | Self::Checksum { .. }
+        )
+    }
+}
