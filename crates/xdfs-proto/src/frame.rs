@@ -10,15 +10,17 @@
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
 //! Here are the types and the two headers; how the bodies of the other frames are laid out is in
-//! `codec`. Who reads from a channel decodes a [`FrameHeader`], which bounds the length of what
+//! `codec`, of path calls and their answers in `calls`. Who reads from a channel decodes a [`FrameHeader`], which bounds the length of what
 //! follows, and then the rest with [`BlockHeader::decode`] or [`Frame::decode`].
 
+mod calls;
 mod codec;
 
 use crate::digest::{DigestKind, DigestValue, Fragment};
 use crate::fault::Fault;
-use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
+use crate::id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret};
 use crate::limits::Limits;
+use crate::path::{Answer, Call};
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, Reader};
 
@@ -32,7 +34,7 @@ pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
 /// The kinds of frames, as numbers on the wire. 0x01 to 0x0f manage the session, 0x10 to 0x1f are
-/// events of a channel, 0x20 to 0x2f carry data; 0x7f is the exception header.
+/// events of a channel, 0x20 to 0x2f carry data, 0x30 to 0x3f belong to calls; 0x7f is the exception header.
 pub mod kind {
     /// Registers a session.
     pub const SESSION: u8 = 0x01;
@@ -62,7 +64,7 @@ pub mod kind {
     pub const XFTSMU: u8 = 0x12;
     /// Asks for a download.
     pub const XFTSM: u8 = 0x13;
-    /// Changes to path calls.
+    /// A call about paths.
     pub const XPATHM: u8 = 0x14;
     /// Changes to remote file I/O.
     pub const XDFSM: u8 = 0x15;
@@ -90,6 +92,10 @@ pub mod kind {
     pub const BLOCK: u8 = 0x20;
     /// Zeros that aren't sent.
     pub const HOLE: u8 = 0x21;
+    /// Answers XPATHM, or a part of the answer.
+    pub const ANSWER: u8 = 0x30;
+    /// Counts the parts of an answer that were taken.
+    pub const TAKEN: u8 = 0x31;
     /// The exception header.
     pub const EXCEPTION: u8 = 0x7f;
 }
@@ -348,8 +354,33 @@ pub enum Frame {
     Noop,
     /// Go on in the latest mode of the channel.
     Conm,
-    /// Change to path calls.
-    XpathM,
+    /// The initiator asks something of the acceptor's store (xPathM).
+    Xpathm {
+        /// Names the call.
+        id: CallId,
+        /// What is asked.
+        call: Call,
+    },
+    /// A part of the answer to a call.
+    Answer {
+        /// The call.
+        id: CallId,
+        /// The number of the part, from 0. Only listings have more than one part.
+        part: u32,
+        /// No part follows. A fault is always the last part.
+        last: bool,
+        /// The part. Of one that isn't the last it holds at least one entry and a cursor.
+        answer: Result<Answer, Fault>,
+    },
+    /// The initiator has taken parts of a listing, so that more may come.
+    Taken {
+        /// The call.
+        id: CallId,
+        /// Parts that were taken, in order, from the first; at least 1.
+        parts: u32,
+        /// No more parts are wanted but the last, whatever that is.
+        stop: bool,
+    },
     /// Change to remote file I/O.
     XdfsM,
     /// Negotiates the zero-copy form on this channel.

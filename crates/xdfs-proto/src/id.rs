@@ -71,6 +71,28 @@ pub struct ChannelIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
+/// Places for calls that a session has: as many calls may be unanswered at once.
+pub const CALL_SLOTS: u16 = 128;
+
+/// The name of a path call within its session.
+///
+/// A session has [`CALL_SLOTS`] slots with one call in each at a time. Calls in a slot count up
+/// from 1, and the next one goes there only when the last is answered in full: so it also tells
+/// that the answer arrived and need not be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId {
+    /// The slot, below [`CALL_SLOTS`].
+    pub slot: u16,
+    /// Which call in the slot, from 1.
+    pub sequence: u32,
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in slot {}", self.sequence, self.slot)
+    }
+}
+
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

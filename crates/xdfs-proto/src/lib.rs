@@ -27,6 +27,6 @@ pub mod wire;
 pub use digest::{DigestKind, DigestValue};
 pub use fault::{Code, Fault, Retry, Side};
 pub use frame::Frame;
-pub use id::{ChannelIndex, FileId, SessionId, SessionSecret};
+pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret};
 pub use limits::Limits;
 pub use range::{ByteRange, RangeSet};

@@ -203,7 +203,6 @@ fn frame() -> impl Strategy<Value = Frame> {
         Frame::Protect(Level::Clear),
         Frame::Noop,
         Frame::Conm,
-        Frame::XpathM,
         Frame::XdfsM,
         Frame::Zxdfs,
     ]);

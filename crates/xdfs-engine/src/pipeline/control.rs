@@ -170,7 +170,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
             }
-            Frame::XpathM | Frame::XdfsM | Frame::Zxdfs => Err(Fault::new(
+            Frame::Xpathm { .. } | Frame::XdfsM | Frame::Zxdfs => Err(Fault::new(
                 Code::Unsupported,
                 "change the mode of a channel",
                 format!("{} is not offered here", frame.name()),

@@ -6,11 +6,12 @@
 use super::{
     Accept, AuthRequest, BLOCK_CLEAR, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader,
     JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
-    kind,
+    calls, kind,
 };
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
-use crate::id::{ChannelIndex, FileId, SessionId, SessionSecret};
+use crate::id::{CALL_SLOTS, CallId, ChannelIndex, FileId, SessionId, SessionSecret};
 use crate::limits::Limits;
+use crate::path::Call;
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer};
 
@@ -30,6 +31,10 @@ const OFFER_MODE: u8 = 1 << 4;
 const OFFER_MTIME: u8 = 1 << 5;
 /// XFTSM: the length is given.
 const REQUEST_LENGTH: u8 = 1 << 0;
+/// ANSWER: no part follows.
+const ANSWER_LAST: u8 = 1 << 0;
+/// TAKEN: nothing more is wanted.
+const TAKEN_STOP: u8 = 1 << 0;
 
 /// Longest name of a user, in bytes.
 const USER_BYTES_MAX: usize = 255;
@@ -53,6 +58,8 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
                 | OFFER_MTIME,
         ),
         kind::XFTSM => Some(REQUEST_LENGTH),
+        kind::ANSWER => Some(ANSWER_LAST),
+        kind::TAKEN => Some(TAKEN_STOP),
         kind::BLOCK => Some(BLOCK_CLEAR),
         kind::SESSION_OK..=kind::PROTECT
         | kind::EOFT..=kind::CANCEL
@@ -63,12 +70,12 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
 }
 
 /// `flag` where `set`, else nothing.
-fn flag(set: bool, flag: u8) -> u8 {
+pub(super) fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
 /// The value of a field that `flags` may declare absent; it is zero then.
-fn present<T: Default + PartialEq>(
+pub(super) fn present<T: Default + PartialEq>(
     flags: u8,
     flag: u8,
     value: T,
@@ -129,7 +136,9 @@ impl Frame {
             Self::Cancel { .. } => (kind::CANCEL, 0),
             Self::Noop => (kind::NOOP, 0),
             Self::Conm => (kind::CONM, 0),
-            Self::XpathM => (kind::XPATHM, 0),
+            Self::Xpathm { .. } => (kind::XPATHM, 0),
+            Self::Answer { last, .. } => (kind::ANSWER, flag(*last, ANSWER_LAST)),
+            Self::Taken { stop, .. } => (kind::TAKEN, flag(*stop, TAKEN_STOP)),
             Self::XdfsM => (kind::XDFSM, 0),
             Self::Zxdfs => (kind::ZXDFS, 0),
             Self::Exception { .. } => (kind::EXCEPTION, 0),
@@ -172,7 +181,6 @@ impl Frame {
             | Self::Leave
             | Self::Noop
             | Self::Conm
-            | Self::XpathM
             | Self::XdfsM
             | Self::Zxdfs => {}
             Self::Eofr {
@@ -201,6 +209,21 @@ impl Frame {
                 w.path(&r.path);
             }
             Self::Accept(accept) => accept.encode_body(w),
+            Self::Xpathm { id, call } => {
+                encode_call_id(w, *id);
+                call.encode_fields(w);
+            }
+            Self::Answer {
+                id, part, answer, ..
+            } => {
+                encode_call_id(w, *id);
+                w.u32(*part);
+                calls::encode_content(w, answer);
+            }
+            Self::Taken { id, parts, .. } => {
+                encode_call_id(w, *id);
+                w.u32(*parts);
+            }
             Self::Hole { file, range } | Self::Repeat { file, range } => {
                 w.u32(file.0);
                 encode_range(w, range);
@@ -303,7 +326,29 @@ impl Frame {
                 digest: decode_digest_kind(r)?,
                 path: r.path(limits.path_bytes_max, "path")?,
             }),
-            kind::XPATHM => Self::XpathM,
+            kind::XPATHM => Self::Xpathm {
+                id: decode_call_id(r)?,
+                call: Call::decode_fields(r, limits)?,
+            },
+            kind::ANSWER => {
+                let (id, part) = (decode_call_id(r)?, r.u32("part of an answer")?);
+                let (last, answer) = (flags & ANSWER_LAST != 0, calls::decode_content(r, limits)?);
+                calls::check_part(part, last, &answer)?;
+                Self::Answer {
+                    id,
+                    part,
+                    last,
+                    answer,
+                }
+            }
+            kind::TAKEN => Self::Taken {
+                id: decode_call_id(r)?,
+                parts: match r.u32("number of parts")? {
+                    0 => return Err(DecodeError::Invalid("number of parts")),
+                    parts => parts,
+                },
+                stop: flags & TAKEN_STOP != 0,
+            },
             kind::XDFSM => Self::XdfsM,
             kind::NOOP => Self::Noop,
             kind::CONM => Self::Conm,
@@ -382,7 +427,9 @@ impl Frame {
             Self::Cancel { .. } => "CANCEL",
             Self::Noop => "NOOP",
             Self::Conm => "CONM",
-            Self::XpathM => "XPATHM",
+            Self::Xpathm { .. } => "XPATHM",
+            Self::Answer { .. } => "ANSWER",
+            Self::Taken { .. } => "TAKEN",
             Self::XdfsM => "XDFSM",
             Self::Zxdfs => "ZXDFS",
             Self::Exception { .. } => "EXCEPTION",
@@ -533,7 +580,7 @@ impl Accept {
 
 impl DigestKind {
     /// The number on the wire.
-    fn number(self) -> u8 {
+    pub(super) fn number(self) -> u8 {
         match self {
             Self::None => 0,
             Self::Crc64Nvme => 1,
@@ -542,7 +589,7 @@ impl DigestKind {
     }
 }
 
-fn decode_digest_kind(r: &mut Reader<'_>) -> Result<DigestKind, DecodeError> {
+pub(super) fn decode_digest_kind(r: &mut Reader<'_>) -> Result<DigestKind, DecodeError> {
     match r.u8("digest kind")? {
         0 => Ok(DigestKind::None),
         1 => Ok(DigestKind::Crc64Nvme),
@@ -551,7 +598,7 @@ fn decode_digest_kind(r: &mut Reader<'_>) -> Result<DigestKind, DecodeError> {
     }
 }
 
-fn encode_digest(w: &mut Writer<'_>, digest: &DigestValue) {
+pub(super) fn encode_digest(w: &mut Writer<'_>, digest: &DigestValue) {
     match digest {
         DigestValue::None => w.u8(DigestKind::None.number()),
         DigestValue::Crc64Nvme(crc) => {
@@ -590,12 +637,31 @@ fn decode_end(r: &mut Reader<'_>) -> Result<(FileId, u64, u16, DigestValue), Dec
     if store_wait_permille > PERMILLE_MAX {
         return Err(DecodeError::Invalid("share of waiting"));
     }
-    let digest = match decode_digest_kind(r)? {
+    Ok((file, length, store_wait_permille, decode_digest(r)?))
+}
+
+pub(super) fn decode_digest(r: &mut Reader<'_>) -> Result<DigestValue, DecodeError> {
+    Ok(match decode_digest_kind(r)? {
         DigestKind::None => DigestValue::None,
         DigestKind::Crc64Nvme => DigestValue::Crc64Nvme(r.u64("digest")?),
         DigestKind::Blake3 => DigestValue::Blake3(r.array("digest")?),
+    })
+}
+
+fn encode_call_id(w: &mut Writer<'_>, id: CallId) {
+    w.u16(id.slot);
+    w.u32(id.sequence);
+}
+
+fn decode_call_id(r: &mut Reader<'_>) -> Result<CallId, DecodeError> {
+    let slot = match r.u16("slot of a call")? {
+        slot @ 0..CALL_SLOTS => slot,
+        _ => return Err(DecodeError::Invalid("slot of a call")),
     };
-    Ok((file, length, store_wait_permille, digest))
+    match r.u32("sequence of a call")? {
+        0 => Err(DecodeError::Invalid("sequence of a call")),
+        sequence => Ok(CallId { slot, sequence }),
+    }
 }
 
 /// A number of channels: at least 1.

@@ -50,7 +50,7 @@ pub(crate) fn fault(fault: &Fault) -> Value {
     })
 }
 
-fn wide(number: u64) -> Value {
+pub(crate) fn wide(number: u64) -> Value {
     json!(number.to_string())
 }
 
@@ -176,6 +176,19 @@ pub(crate) fn frame(frame: &Frame) -> Value {
                 Scope::Session => json!("session"),
             },
             "fault": fault(f),
+        }),
+        Frame::Xpathm { id, call } => crate::calls::call(*id, call),
+        Frame::Answer {
+            id,
+            part,
+            last,
+            answer,
+        } => crate::calls::answer(*id, *part, *last, answer),
+        Frame::Taken { id, parts, stop } => json!({
+            "slot": id.slot,
+            "sequence": id.sequence,
+            "parts": parts,
+            "stop": stop,
         }),
         _ => json!({}),
     };

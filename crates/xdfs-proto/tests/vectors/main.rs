@@ -4,6 +4,7 @@
 //! is found. After a deliberate change run the test with `XDFS_VECTORS=write` to write the files
 //! anew, and review the difference as a change of the protocol.
 
+mod calls;
 mod describe;
 mod digests;
 mod joins;
@@ -158,9 +159,9 @@ fn frames() {
 fn every_kind_of_frame_has_a_vector() {
     let kinds: std::collections::BTreeSet<u8> =
         stored("frames").iter().map(|(_, bytes)| bytes[0]).collect();
-    let expected: std::collections::BTreeSet<u8> = (0x01..=0x09)
+    let expected: std::collections::BTreeSet<u8> = (0x01..=0x0a)
         .chain(0x10..=0x1f)
-        .chain([0x21, 0x7f])
+        .chain([0x21, 0x30, 0x31, 0x7f])
         .collect();
     assert_eq!(kinds, expected);
 }

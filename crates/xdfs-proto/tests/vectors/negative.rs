@@ -19,7 +19,7 @@ fn entry(name: &str, bytes: &[u8], error: &DecodeError) -> Value {
 }
 
 /// The bytes of a good message with some of them replaced from `at` on.
-fn damaged(good: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
+pub(crate) fn damaged(good: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
     let mut bytes = good.to_vec();
     bytes[at..at + with.len()].copy_from_slice(with);
     bytes
@@ -82,7 +82,7 @@ pub(crate) fn opening() -> Vec<Value> {
     hellos.chain(answers).collect()
 }
 
-fn sample(name: &str) -> Vec<u8> {
+pub(crate) fn sample(name: &str) -> Vec<u8> {
     let (_, frame) = samples::frames()
         .into_iter()
         .find(|(n, _)| *n == name)
@@ -93,7 +93,7 @@ fn sample(name: &str) -> Vec<u8> {
 }
 
 /// The frame with a body that is `by` bytes longer or shorter.
-fn resized(name: &str, by: isize) -> Vec<u8> {
+pub(crate) fn resized(name: &str, by: isize) -> Vec<u8> {
     let mut bytes = sample(name);
     bytes.resize(bytes.len().checked_add_signed(by).expect("a length"), 0);
     let body = (bytes.len() - FRAME_HEADER_BYTES) as u32;
@@ -131,7 +131,7 @@ pub(crate) fn frames() -> Vec<Value> {
     let body = FRAME_HEADER_BYTES;
     let crc = sample("accept-resumed-crc64");
     let first = crc.len() - 48;
-    list(&[
+    let mut frames = vec![
         ("kind-unknown", damaged(&sample("noop"), 0, &[0x60])),
         ("kind-zero", damaged(&sample("noop"), 0, &[0])),
         ("flag-undefined", damaged(&sample("noop"), 1, &[1])),
@@ -297,7 +297,9 @@ pub(crate) fn frames() -> Vec<Value> {
             "exception-control-character",
             damaged(&sample("exception-session"), body + 14, &[7]),
         ),
-    ])
+    ];
+    frames.extend(crate::calls::negative());
+    list(&frames)
 }
 
 pub(crate) fn blocks() -> Vec<Value> {

@@ -110,6 +110,7 @@ pub(crate) fn frames() -> Vec<(&'static str, Frame)> {
     frames.extend(proofs());
     frames.extend(files());
     frames.extend(events());
+    frames.extend(crate::calls::samples());
     frames
 }
 
@@ -155,7 +156,6 @@ fn session() -> Vec<(&'static str, Frame)> {
         ("eoft", Frame::Eoft),
         ("noop", Frame::Noop),
         ("conm", Frame::Conm),
-        ("xpathm", Frame::XpathM),
         ("xdfsm", Frame::XdfsM),
         ("zxdfs", Frame::Zxdfs),
     ]

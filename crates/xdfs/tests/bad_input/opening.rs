@@ -183,7 +183,7 @@ fn frames_at_the_wrong_time() {
         let fault = peer.session_exception();
         assert_fault(&fault, Code::ProtocolViolation, Side::Remote, "");
     }
-    for frame in [Frame::XpathM, Frame::XdfsM, Frame::Zxdfs] {
+    for frame in [Frame::XdfsM, Frame::Zxdfs] {
         let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
         peer.send(&frame);
         let fault = peer.session_exception();

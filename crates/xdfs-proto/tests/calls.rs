@@ -1,0 +1,345 @@
+//! Path calls and their answers read back as they were written, and what no frame may carry is
+//! found by [`Call::check`] and [`Answer::check`] as well as by the decoder.
+
+use proptest::prelude::*;
+use xdfs_proto::digest::{DigestKind, DigestValue};
+use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::wire::DecodeError;
+use xdfs_proto::{CallId, Code, Fault, Frame, Limits, Retry};
+
+fn encode(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+fn decode(bytes: &[u8], limits: &Limits) -> Result<Frame, DecodeError> {
+    let (header, body) = bytes.split_first_chunk().expect("a frame header");
+    Frame::decode(FrameHeader::decode(*header, limits)?, body, limits)
+}
+
+fn id() -> impl Strategy<Value = CallId> {
+    (0u16..128, 1u32..).prop_map(|(slot, sequence)| CallId { slot, sequence })
+}
+
+fn path() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(1u8..=255, 0..40)
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let two = || (path(), path(), any::<bool>());
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let kind = prop::sample::select(vec![DigestKind::Crc64Nvme, DigestKind::Blake3]);
+    let times = (any::<Option<i64>>(), any::<Option<i64>>());
+    let owner = (any::<Option<u32>>(), any::<Option<u32>>());
+    let length = prop::option::of(0..u64::MAX / 2);
+    let read = prop_oneof![
+        (path(), any::<bool>()).prop_map(|(path, follow)| Call::Stat { path, follow }),
+        (path(), bytes, 1u32..).prop_map(|(path, cursor, entries_max)| Call::List {
+            path,
+            cursor,
+            entries_max
+        }),
+        path().prop_map(|path| Call::ReadLink { path }),
+        path().prop_map(|path| Call::Space { path }),
+        (path(), 0..u64::MAX / 2, length, kind).prop_map(|(path, offset, length, kind)| {
+            Call::Checksum {
+                path,
+                offset,
+                length,
+                kind,
+            }
+        }),
+    ];
+    let names = prop_oneof![
+        (path(), prop::option::of(0u32..=0o7777), any::<bool>()).prop_map(
+            |(path, mode, parents)| Call::MakeDirectory {
+                path,
+                mode,
+                parents
+            }
+        ),
+        path().prop_map(|path| Call::RemoveFile { path }),
+        path().prop_map(|path| Call::RemoveDirectory { path }),
+        path().prop_map(|path| Call::RemoveTree { path }),
+        two().prop_map(|(from, to, overwrite)| Call::Rename {
+            from,
+            to,
+            overwrite
+        }),
+        two().prop_map(|(from, to, overwrite)| Call::Copy {
+            from,
+            to,
+            overwrite
+        }),
+        two().prop_map(|(existing, path, _)| Call::Link { existing, path }),
+        two().prop_map(|(target, path, _)| Call::Symlink { target, path }),
+    ];
+    let values = prop_oneof![
+        (path(), 0u32..=0o7777).prop_map(|(path, mode)| Call::SetMode { path, mode }),
+        (path(), times, any::<bool>()).prop_map(|(path, (atime_ns, mtime_ns), follow)| {
+            Call::SetTimes {
+                path,
+                atime_ns,
+                mtime_ns,
+                follow,
+            }
+        }),
+        (path(), owner, any::<bool>()).prop_map(|(path, (uid, gid), follow)| Call::SetOwner {
+            path,
+            uid,
+            gid,
+            follow
+        }),
+        (path(), any::<u64>()).prop_map(|(path, length)| Call::Truncate { path, length }),
+    ];
+    prop_oneof![read, names, values]
+}
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let kind = prop::sample::select(vec![
+        FileKind::File,
+        FileKind::Directory,
+        FileKind::Symlink,
+        FileKind::Fifo,
+        FileKind::Socket,
+        FileKind::BlockDevice,
+        FileKind::CharacterDevice,
+        FileKind::Other,
+    ]);
+    let numbers = any::<[u64; 5]>();
+    (
+        kind,
+        0u32..=0o7777,
+        any::<[u32; 2]>(),
+        numbers,
+        any::<[i64; 3]>(),
+    )
+        .prop_map(|(kind, mode, [uid, gid], numbers, times)| {
+            let [size, allocated, links, device, inode] = numbers;
+            let [atime_ns, mtime_ns, ctime_ns] = times;
+            Attributes {
+                kind,
+                size,
+                allocated,
+                mode,
+                uid,
+                gid,
+                links,
+                device,
+                inode,
+                atime_ns,
+                mtime_ns,
+                ctime_ns,
+            }
+        })
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let name = prop::collection::vec(1u8..=255, 1..40).prop_filter("one component", |name| {
+        !name.contains(&b'/') && name != b"." && name != b".."
+    });
+    (name, attributes()).prop_map(|(name, attributes)| Entry { name, attributes })
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let code = prop::sample::select(Code::ALL.to_vec());
+    let path = prop::collection::vec(any::<u8>(), 0..40);
+    (code, path, any::<Option<u32>>(), "[a-z ]{0,20}").prop_map(|(code, path, retry, cause)| {
+        Fault::new(code, "rename", cause)
+            .path(path)
+            .retry(retry.map_or(Retry::Never, Retry::AfterMs))
+            .remote()
+    })
+}
+
+fn answer() -> impl Strategy<Value = Frame> {
+    let digest = prop_oneof![
+        any::<u64>().prop_map(DigestValue::Crc64Nvme),
+        any::<[u8; 32]>().prop_map(DigestValue::Blake3),
+    ];
+    let whole = prop_oneof![
+        Just(Answer::Done),
+        attributes().prop_map(Answer::Attributes),
+        path().prop_map(Answer::Target),
+        any::<[u64; 5]>().prop_map(
+            |[total, free, available, files, files_free]| Answer::Space {
+                total,
+                free,
+                available,
+                files,
+                files_free,
+            }
+        ),
+        (digest, any::<u64>()).prop_map(|(value, length)| Answer::Digest { value, length }),
+        any::<u64>().prop_map(|entries| Answer::Removed { entries }),
+        any::<u64>().prop_map(|bytes| Answer::Copied { bytes }),
+    ];
+    let cursor = || prop::collection::vec(any::<u8>(), 1..20);
+    let part = (prop::collection::vec(entry(), 1..20), cursor());
+    let last = (
+        prop::collection::vec(entry(), 0..20),
+        prop::option::of(cursor()),
+    );
+    let placed = prop_oneof![
+        whole.prop_map(|answer| (true, true, Ok(answer))),
+        part.prop_map(|(entries, cursor)| {
+            let cursor = Some(cursor);
+            (false, false, Ok(Answer::Entries { entries, cursor }))
+        }),
+        last.prop_map(|(entries, cursor)| (false, true, Ok(Answer::Entries { entries, cursor }))),
+        fault().prop_map(|fault| (false, true, Err(fault))),
+    ];
+    (id(), any::<u32>(), placed).prop_map(|(id, part, (alone, last, answer))| Frame::Answer {
+        id,
+        part: if alone { 0 } else { part },
+        last,
+        answer,
+    })
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        (id(), call()).prop_map(|(id, call)| Frame::Xpathm { id, call }),
+        answer(),
+        (id(), 1u32.., any::<bool>()).prop_map(|(id, parts, stop)| Frame::Taken {
+            id,
+            parts,
+            stop
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 512,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_frame_reads_back_as_written(frame in frame()) {
+        let bytes = encode(&frame);
+        prop_assert_eq!(decode(&bytes, &Limits::default()), Ok(frame));
+    }
+
+    #[test]
+    fn a_frame_cut_anywhere_is_refused(frame in frame()) {
+        let bytes = encode(&frame);
+        let limits = Limits::default();
+        let header = FrameHeader::decode(*bytes.first_chunk().unwrap(), &limits).unwrap();
+        let body = &bytes[FRAME_HEADER_BYTES..];
+        for len in 0..body.len() {
+            let result = Frame::decode(header, &body[..len], &limits);
+            prop_assert!(matches!(result, Err(DecodeError::Truncated(_))), "{len}: {result:?}");
+        }
+        let longer = [body, &[0]].concat();
+        prop_assert_eq!(Frame::decode(header, &longer, &limits), Err(DecodeError::Trailing(1)));
+    }
+
+    #[test]
+    fn what_decodes_has_one_encoding(frame in frame(), at in any::<prop::sample::Index>(), to: u8) {
+        let mut bytes = encode(&frame);
+        // The length alone says nothing of the body here.
+        let at = FRAME_HEADER_BYTES + at.index(bytes.len() - FRAME_HEADER_BYTES);
+        bytes[at] = to;
+        if let Ok(decoded) = decode(&bytes, &Limits::default()) {
+            let known = !matches!(&decoded, Frame::Answer { answer: Err(f), .. }
+                if f.code == Code::Internal);
+            let again = encode(&decoded);
+            prop_assert!(!known || again == bytes);
+            prop_assert_eq!(decode(&again, &Limits::default()), Ok(decoded));
+        }
+    }
+
+    #[test]
+    fn what_is_checked_before_is_what_is_refused(call in call(), entry in entry()) {
+        // Small limits, so that about half of the values break them.
+        let limits = Limits {
+            path_bytes_max: 20,
+            control_frame_bytes_max: 110,
+            ..Limits::default()
+        };
+        let id = CallId { slot: 0, sequence: 1 };
+        let checked = call.check(&limits);
+        let header = |bytes: &[u8]| FrameHeader::decode(
+            *bytes.first_chunk().unwrap(),
+            &Limits::default(),
+        ).unwrap();
+        let bytes = encode(&Frame::Xpathm { id, call });
+        let read = Frame::decode(header(&bytes), &bytes[FRAME_HEADER_BYTES..], &limits);
+        prop_assert_eq!(read.err().is_some(), checked.is_err());
+        let answer = Answer::Entries { entries: vec![entry], cursor: None };
+        let checked = answer.check(&limits);
+        let size = answer.body_bytes();
+        let bytes = encode(&Frame::Answer { id, part: 0, last: true, answer: Ok(answer) });
+        prop_assert_eq!(size, bytes.len() - FRAME_HEADER_BYTES);
+        prop_assert_eq!(decode(&bytes, &limits).is_err(), checked.is_err());
+    }
+}
+
+#[test]
+fn values_that_no_frame_carries_are_refused_when_they_are_encoded_all_the_same() {
+    let limits = Limits::default();
+    let refused = |call: Call| {
+        let id = CallId {
+            slot: 0,
+            sequence: 1,
+        };
+        assert!(call.check(&limits).is_err(), "{call:?}");
+        let bytes = encode(&Frame::Xpathm { id, call });
+        assert!(decode(&bytes, &limits).is_err());
+    };
+    let path = || b"p".to_vec();
+    refused(Call::RemoveFile {
+        path: vec![b'x'; 70_000],
+    });
+    refused(Call::RemoveTree {
+        path: b"a\0b".to_vec(),
+    });
+    refused(Call::SetMode {
+        path: path(),
+        mode: 0o10000,
+    });
+    refused(Call::SetMode {
+        path: path(),
+        mode: u32::MAX,
+    });
+    refused(Call::List {
+        path: path(),
+        cursor: vec![],
+        entries_max: 0,
+    });
+    refused(Call::Symlink {
+        target: vec![0],
+        path: path(),
+    });
+    refused(Call::Checksum {
+        path: path(),
+        offset: 2,
+        length: Some(u64::MAX - 1),
+        kind: DigestKind::Blake3,
+    });
+}
+
+#[test]
+fn a_count_of_entries_that_the_body_does_not_hold_costs_nothing() {
+    let frame = Frame::Answer {
+        id: CallId {
+            slot: 0,
+            sequence: 1,
+        },
+        part: 0,
+        last: true,
+        answer: Ok(Answer::Entries {
+            entries: vec![],
+            cursor: None,
+        }),
+    };
+    let mut bytes = encode(&frame);
+    let at = bytes.len() - 4;
+    bytes[at..].copy_from_slice(&u32::MAX.to_be_bytes());
+    let result = decode(&bytes, &Limits::default());
+    assert_eq!(result, Err(DecodeError::Truncated("kind of a file")));
+}

@@ -1,0 +1,558 @@
+//! Path calls and their answers: samples, what a decoder finds in them, and damaged ones.
+
+use serde_json::{Value, json};
+use xdfs_proto::digest::{DigestKind, DigestValue};
+use xdfs_proto::frame::{FRAME_HEADER_BYTES, Frame};
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::{CallId, Code, Fault};
+
+use crate::describe::{digest, fault, kind, wide};
+use crate::hex;
+use crate::negative::{damaged, resized, sample};
+
+const ID: CallId = CallId {
+    slot: 5,
+    sequence: 0x0102_0304,
+};
+
+pub(crate) fn call(id: CallId, call: &Call) -> Value {
+    let time = |t: &Option<i64>| t.map(|t| t.to_string());
+    let mut value = match call {
+        Call::Stat { follow, .. } => json!({ "call": "stat", "follow": follow }),
+        Call::List {
+            cursor,
+            entries_max,
+            ..
+        } => json!({ "call": "list", "cursor": hex(cursor), "entries_max": entries_max }),
+        Call::MakeDirectory { mode, parents, .. } => {
+            json!({ "call": "make-directory", "mode": mode, "parents": parents })
+        }
+        Call::RemoveFile { .. } => json!({ "call": "remove-file" }),
+        Call::RemoveDirectory { .. } => json!({ "call": "remove-directory" }),
+        Call::RemoveTree { .. } => json!({ "call": "remove-tree" }),
+        Call::Rename { to, overwrite, .. } => {
+            json!({ "call": "rename", "to": hex(to), "overwrite": overwrite })
+        }
+        Call::Copy { to, overwrite, .. } => {
+            json!({ "call": "copy", "to": hex(to), "overwrite": overwrite })
+        }
+        Call::Link { existing, .. } => json!({ "call": "link", "existing": hex(existing) }),
+        Call::Symlink { target, .. } => json!({ "call": "symlink", "target": hex(target) }),
+        Call::ReadLink { .. } => json!({ "call": "read-link" }),
+        Call::SetMode { mode, .. } => json!({ "call": "set-mode", "mode": mode }),
+        Call::SetTimes {
+            atime_ns,
+            mtime_ns,
+            follow,
+            ..
+        } => json!({
+            "call": "set-times",
+            "atime_ns": time(atime_ns),
+            "mtime_ns": time(mtime_ns),
+            "follow": follow,
+        }),
+        Call::SetOwner {
+            uid, gid, follow, ..
+        } => json!({ "call": "set-owner", "uid": uid, "gid": gid, "follow": follow }),
+        Call::Truncate { length, .. } => json!({ "call": "truncate", "length": wide(*length) }),
+        Call::Space { .. } => json!({ "call": "space" }),
+        Call::Checksum {
+            offset,
+            length,
+            kind: k,
+            ..
+        } => json!({
+            "call": "checksum",
+            "offset": wide(*offset),
+            "length": length.map(wide),
+            "digest": kind(*k),
+        }),
+        other => panic!("{other:?} has no description"),
+    };
+    value["path"] = json!(hex(call.path()));
+    value["slot"] = json!(id.slot);
+    value["sequence"] = json!(id.sequence);
+    value
+}
+
+fn attributes(a: &Attributes) -> Value {
+    json!({
+        "kind": match a.kind {
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Symlink => "symlink",
+            FileKind::Fifo => "fifo",
+            FileKind::Socket => "socket",
+            FileKind::BlockDevice => "block-device",
+            FileKind::CharacterDevice => "character-device",
+            FileKind::Other => "other",
+        },
+        "size": wide(a.size),
+        "allocated": wide(a.allocated),
+        "mode": a.mode,
+        "uid": a.uid,
+        "gid": a.gid,
+        "links": wide(a.links),
+        "device": wide(a.device),
+        "inode": wide(a.inode),
+        "atime_ns": a.atime_ns.to_string(),
+        "mtime_ns": a.mtime_ns.to_string(),
+        "ctime_ns": a.ctime_ns.to_string(),
+    })
+}
+
+pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, Fault>) -> Value {
+    let mut value = match answer {
+        Err(f) => json!({ "answer": "fault", "fault": fault(f) }),
+        Ok(Answer::Done) => json!({ "answer": "done" }),
+        Ok(Answer::Attributes(a)) => json!({ "answer": "attributes", "attributes": attributes(a) }),
+        Ok(Answer::Entries { entries, cursor }) => json!({
+            "answer": "entries",
+            "entries": entries
+                .iter()
+                .map(|e| json!({ "name": hex(&e.name), "attributes": attributes(&e.attributes) }))
+                .collect::<Value>(),
+            "cursor": cursor.as_deref().map(hex),
+        }),
+        Ok(Answer::Target(target)) => json!({ "answer": "target", "target": hex(target) }),
+        Ok(Answer::Space {
+            total,
+            free,
+            available,
+            files,
+            files_free,
+        }) => json!({
+            "answer": "space",
+            "total": wide(*total),
+            "free": wide(*free),
+            "available": wide(*available),
+            "files": wide(*files),
+            "files_free": wide(*files_free),
+        }),
+        Ok(Answer::Digest { value, length }) => {
+            json!({ "answer": "digest", "digest": digest(value), "length": wide(*length) })
+        }
+        Ok(Answer::Removed { entries }) => {
+            json!({ "answer": "removed", "entries": wide(*entries) })
+        }
+        Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
+        Ok(other) => panic!("{other:?} has no description"),
+    };
+    value["slot"] = json!(id.slot);
+    value["sequence"] = json!(id.sequence);
+    value["part"] = json!(part);
+    value["last"] = json!(last);
+    value
+}
+
+pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
+    let mut samples = calls();
+    samples.extend(changes());
+    samples.extend(answers());
+    let taken = |parts, stop| Frame::Taken {
+        id: ID,
+        parts,
+        stop,
+    };
+    samples.push(("taken", taken(3, false)));
+    samples.push(("taken-stop", taken(u32::MAX, true)));
+    samples
+}
+
+fn asks(call: Call) -> Frame {
+    Frame::Xpathm { id: ID, call }
+}
+
+fn calls() -> Vec<(&'static str, Frame)> {
+    let path = b"data/x.bin".to_vec();
+    let stat = |path: &[u8], follow| {
+        asks(Call::Stat {
+            path: path.to_vec(),
+            follow,
+        })
+    };
+    let list = |cursor: &[u8], entries_max| {
+        asks(Call::List {
+            path: b"data".to_vec(),
+            cursor: cursor.to_vec(),
+            entries_max,
+        })
+    };
+    let checksum = |offset, length, kind| {
+        asks(Call::Checksum {
+            path: path.clone(),
+            offset,
+            length,
+            kind,
+        })
+    };
+    let first = Frame::Xpathm {
+        id: CallId {
+            slot: 127,
+            sequence: 1,
+        },
+        call: Call::Space { path: vec![] },
+    };
+    vec![
+        ("xpathm-stat", stat(&path, false)),
+        ("xpathm-stat-follow", stat(&[b'/', 0xff], true)),
+        ("xpathm-list", list(&[], u32::MAX)),
+        ("xpathm-list-from-cursor", list(&[0, 0xff, b'c'], 1)),
+        (
+            "xpathm-read-link",
+            asks(Call::ReadLink { path: path.clone() }),
+        ),
+        ("xpathm-space-last-slot", first),
+        ("xpathm-checksum", checksum(0, None, DigestKind::Crc64Nvme)),
+        (
+            "xpathm-checksum-of-a-part",
+            checksum(4096, Some(u64::MAX - 4096), DigestKind::Blake3),
+        ),
+        (
+            "xpathm-checksum-of-nothing",
+            checksum(u64::MAX, Some(0), DigestKind::Blake3),
+        ),
+    ]
+}
+
+fn changes() -> Vec<(&'static str, Frame)> {
+    let path = b"data/x.bin".to_vec();
+    let to = b"data/y.bin".to_vec();
+    let make = |mode, parents| {
+        asks(Call::MakeDirectory {
+            path: b"a/b".to_vec(),
+            mode,
+            parents,
+        })
+    };
+    let times = |atime_ns, mtime_ns, follow| {
+        asks(Call::SetTimes {
+            path: path.clone(),
+            atime_ns,
+            mtime_ns,
+            follow,
+        })
+    };
+    let owner = |uid, gid, follow| {
+        asks(Call::SetOwner {
+            path: path.clone(),
+            uid,
+            gid,
+            follow,
+        })
+    };
+    let rename = |overwrite| {
+        asks(Call::Rename {
+            from: path.clone(),
+            to: to.clone(),
+            overwrite,
+        })
+    };
+    let copy = |overwrite| {
+        asks(Call::Copy {
+            from: path.clone(),
+            to: to.clone(),
+            overwrite,
+        })
+    };
+    let link = Call::Link {
+        existing: path.clone(),
+        path: to.clone(),
+    };
+    let symlink = Call::Symlink {
+        target: b"../elsewhere".to_vec(),
+        path: to.clone(),
+    };
+    let mode = Call::SetMode {
+        path: path.clone(),
+        mode: 0o7777,
+    };
+    let truncate = Call::Truncate {
+        path: path.clone(),
+        length: 5 << 30,
+    };
+    let remove_file = Call::RemoveFile { path: path.clone() };
+    let remove_directory = Call::RemoveDirectory { path: path.clone() };
+    let remove_tree = Call::RemoveTree { path: path.clone() };
+    vec![
+        ("xpathm-make-directory", make(None, false)),
+        ("xpathm-make-directories", make(Some(0o2755), true)),
+        ("xpathm-make-directory-mode-zero", make(Some(0), false)),
+        ("xpathm-remove-file", asks(remove_file)),
+        ("xpathm-remove-directory", asks(remove_directory)),
+        ("xpathm-remove-tree", asks(remove_tree)),
+        ("xpathm-rename", rename(false)),
+        ("xpathm-rename-overwrite", rename(true)),
+        ("xpathm-copy", copy(false)),
+        ("xpathm-copy-overwrite", copy(true)),
+        ("xpathm-link", asks(link)),
+        ("xpathm-symlink", asks(symlink)),
+        ("xpathm-set-mode", asks(mode)),
+        ("xpathm-set-times", times(Some(0), Some(-1), true)),
+        ("xpathm-set-modification-time", times(None, Some(7), false)),
+        ("xpathm-set-owner", owner(Some(1000), Some(0), false)),
+        ("xpathm-set-group", owner(None, Some(100), true)),
+        ("xpathm-truncate", asks(truncate)),
+    ]
+}
+
+fn file() -> Attributes {
+    Attributes {
+        kind: FileKind::File,
+        size: 5 << 30,
+        allocated: 4096,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        links: 2,
+        device: 0x0801,
+        inode: 0x0102_0304_0506_0708,
+        atime_ns: 1_700_000_000_123_456_789,
+        mtime_ns: -1,
+        ctime_ns: 0,
+    }
+}
+
+fn answers() -> Vec<(&'static str, Frame)> {
+    let part = |part, last, answer| Frame::Answer {
+        id: ID,
+        part,
+        last,
+        answer,
+    };
+    let whole = |answer| part(0, true, Ok(answer));
+    let entry = |name: &[u8], kind| Entry {
+        name: name.to_vec(),
+        attributes: Attributes { kind, ..file() },
+    };
+    let entries = |entries: &[Entry], cursor: Option<&[u8]>| Answer::Entries {
+        entries: entries.to_vec(),
+        cursor: cursor.map(<[u8]>::to_vec),
+    };
+    let kinds = [
+        entry(b"a", FileKind::File),
+        entry(&[0xff, b' '], FileKind::Directory),
+        entry(b"...", FileKind::Symlink),
+        entry(b"d", FileKind::Fifo),
+        entry(b"e", FileKind::Socket),
+        entry(b"f", FileKind::BlockDevice),
+        entry(b"g", FileKind::CharacterDevice),
+        entry(b"h", FileKind::Other),
+    ];
+    let missing = Fault::new(
+        Code::NotFound,
+        "look at a path",
+        "no such file or directory",
+    )
+    .path("data/x.bin")
+    .remote();
+    let space = Answer::Space {
+        total: 1 << 40,
+        free: 1 << 39,
+        available: 1 << 38,
+        files: 1 << 20,
+        files_free: 1 << 19,
+    };
+    let digest = |value| Answer::Digest { value, length: 9 };
+    vec![
+        ("answer-done", whole(Answer::Done)),
+        ("answer-attributes", whole(Answer::Attributes(file()))),
+        (
+            "answer-entries-first-part",
+            part(0, false, Ok(entries(&kinds, Some(b"h")))),
+        ),
+        (
+            "answer-entries-last-part",
+            part(7, true, Ok(entries(&kinds[..1], None))),
+        ),
+        ("answer-entries-none", whole(entries(&[], None))),
+        (
+            "answer-entries-as-many-as-asked-for",
+            whole(entries(&kinds[..1], Some(&[0, 1]))),
+        ),
+        ("answer-target", whole(Answer::Target(b"../x".to_vec()))),
+        ("answer-space", whole(space)),
+        (
+            "answer-digest-crc64",
+            whole(digest(DigestValue::Crc64Nvme(0xae8b_1486_0a79_9888))),
+        ),
+        (
+            "answer-digest-blake3",
+            whole(digest(DigestValue::Blake3([0xc5; 32]))),
+        ),
+        ("answer-removed", whole(Answer::Removed { entries: 12 })),
+        ("answer-copied", whole(Answer::Copied { bytes: 5 << 30 })),
+        ("answer-fault", part(0, true, Err(missing.clone()))),
+        ("answer-fault-after-parts", part(3, true, Err(missing))),
+    ]
+}
+
+/// Frames that have to be refused.
+pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
+    let body = FRAME_HEADER_BYTES;
+    // The operation, its options and its fields.
+    let (number, options, fields) = (body + 6, body + 7, body + 8);
+    // The number of the part, the content and its fields.
+    let (part, content, rest) = (body + 6, body + 10, body + 11);
+    let listing = sample("answer-entries-last-part");
+    let entry = rest + 2 + 4;
+    let at = |name: &str, at, with: &[u8]| damaged(&sample(name), at, with);
+    vec![
+        ("xpathm-empty", resized("xpathm-space-last-slot", -10)),
+        (
+            "xpathm-slot-over-the-last",
+            at("xpathm-stat", body, &[0, 128]),
+        ),
+        ("xpathm-sequence-zero", at("xpathm-stat", body + 2, &[0; 4])),
+        ("xpathm-operation-zero", at("xpathm-stat", number, &[0])),
+        (
+            "xpathm-operation-unknown",
+            at("xpathm-stat", number, &[0x12]),
+        ),
+        (
+            "xpathm-stat-option-undefined",
+            at("xpathm-stat", options, &[2]),
+        ),
+        (
+            "xpathm-remove-option-undefined",
+            at("xpathm-remove-file", options, &[1]),
+        ),
+        ("xpathm-flag-undefined", at("xpathm-stat", 1, &[1])),
+        ("xpathm-zero-in-path", at("xpathm-stat", fields + 2, &[0])),
+        (
+            "xpathm-path-over-the-limit",
+            at("xpathm-stat", fields, &[0x10, 0x01]),
+        ),
+        ("xpathm-path-cut", resized("xpathm-stat", -1)),
+        ("xpathm-with-more", resized("xpathm-stat", 1)),
+        (
+            "xpathm-zero-in-target",
+            at("xpathm-symlink", fields + 2, &[0]),
+        ),
+        (
+            "xpathm-zero-in-second-path",
+            at("xpathm-rename", fields + 14, &[0]),
+        ),
+        (
+            "xpathm-list-of-no-entries",
+            at("xpathm-list", fields, &[0; 4]),
+        ),
+        (
+            "xpathm-list-cursor-over-the-limit",
+            at("xpathm-list", fields + 10, &[0x10, 1]),
+        ),
+        (
+            "xpathm-mode-too-large",
+            at("xpathm-set-mode", fields, &[0x10, 0]),
+        ),
+        (
+            "xpathm-make-directory-mode-too-large",
+            at("xpathm-make-directories", fields, &[0x10]),
+        ),
+        (
+            "xpathm-mode-absent-but-set",
+            at("xpathm-make-directory", fields + 1, &[1]),
+        ),
+        (
+            "xpathm-time-absent-but-set",
+            at("xpathm-set-modification-time", fields, &[1]),
+        ),
+        (
+            "xpathm-owner-absent-but-set",
+            at("xpathm-set-group", fields, &[1]),
+        ),
+        (
+            "xpathm-length-absent-but-set",
+            at("xpathm-checksum", fields + 8, &[1]),
+        ),
+        (
+            "xpathm-checksum-past-the-end-of-numbers",
+            at("xpathm-checksum-of-a-part", fields, &[1]),
+        ),
+        (
+            "xpathm-checksum-without-digest",
+            at("xpathm-checksum", fields + 16, &[0]),
+        ),
+        (
+            "xpathm-checksum-digest-unknown",
+            at("xpathm-checksum", fields + 16, &[3]),
+        ),
+        (
+            "answer-slot-over-the-last",
+            at("answer-done", body, &[1, 0]),
+        ),
+        ("answer-sequence-zero", at("answer-done", body + 2, &[0; 4])),
+        ("answer-flag-undefined", at("answer-done", 1, &[3])),
+        ("answer-content-unknown", at("answer-done", content, &[9])),
+        ("answer-done-not-last", at("answer-done", 1, &[0])),
+        ("answer-done-second-part", at("answer-done", part + 3, &[1])),
+        ("answer-fault-not-last", at("answer-fault", 1, &[0])),
+        (
+            "answer-entries-not-last-without-cursor",
+            at("answer-entries-last-part", 1, &[0]),
+        ),
+        (
+            "answer-entries-not-last-and-none",
+            at("answer-entries-none", 1, &[0]),
+        ),
+        (
+            "answer-entries-count-more-than-there",
+            damaged(&listing, rest + 2, &[0xff; 4]),
+        ),
+        (
+            "answer-entries-count-less-than-there",
+            damaged(&listing, rest + 5, &[0]),
+        ),
+        (
+            "answer-entries-cursor-over-the-limit",
+            damaged(&listing, rest, &[0x10, 0x01]),
+        ),
+        (
+            "answer-kind-of-file-unknown",
+            damaged(&listing, entry, &[8]),
+        ),
+        (
+            "answer-mode-too-large",
+            damaged(&listing, entry + 1, &[0x10]),
+        ),
+        (
+            "answer-name-with-a-slash",
+            damaged(&listing, listing.len() - 1, b"/"),
+        ),
+        (
+            "answer-name-with-a-zero",
+            damaged(&listing, listing.len() - 1, &[0]),
+        ),
+        (
+            "answer-name-dot",
+            damaged(&listing, listing.len() - 1, b"."),
+        ),
+        ("answer-name-two-dots", {
+            let long = resized("answer-entries-last-part", 1);
+            damaged(&long, long.len() - 4, &[0, 2, b'.', b'.'])
+        }),
+        ("answer-name-empty", {
+            let short = resized("answer-entries-last-part", -1);
+            damaged(&short, short.len() - 1, &[0])
+        }),
+        (
+            "answer-attributes-mode-too-large",
+            at("answer-attributes", rest + 1, &[0x10]),
+        ),
+        ("answer-zero-in-target", at("answer-target", rest + 2, &[0])),
+        ("answer-digest-none", {
+            let short = resized("answer-digest-crc64", -8);
+            damaged(&short, short.len() - 1, &[0])
+        }),
+        ("answer-cut", resized("answer-space", -1)),
+        ("answer-with-more", resized("answer-space", 1)),
+        (
+            "answer-fault-control-character",
+            at("answer-fault", rest + 9, &[7]),
+        ),
+        ("taken-nothing", at("taken", body + 6, &[0; 4])),
+        ("taken-slot-over-the-last", at("taken", body, &[0, 128])),
+        ("taken-flag-undefined", at("taken", 1, &[2])),
+        ("taken-cut", resized("taken", -1)),
+    ]
+}
