@@ -1,6 +1,6 @@
 //! The xDFS protocol without any input or output: identifiers, limits, faults, the wire codec,
-//! digests that combine in any order, and the two machines of a transfer, [`sender`] and
-//! [`receiver`].
+//! digests that combine in any order, the two machines of a transfer, [`sender`] and
+//! [`receiver`], and those of path calls, [`caller`] and [`answerer`].
 //!
 //! Nothing here opens a socket, reads a clock, draws a random number or touches a file. Time,
 //! identifiers and payload come in as arguments; what has to be done comes out as values. The same
@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answerer;
+pub mod caller;
 pub mod digest;
 pub mod fault;
 pub mod frame;

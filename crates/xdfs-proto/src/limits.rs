@@ -21,6 +21,9 @@ pub struct Limits {
     pub fragments_max: usize,
     /// Most bytes of payload in flight (sent and not acknowledged) of a session on a short path.
     pub in_flight_bytes_max: u64,
+    /// Bytes of parts of listings, of all path calls of a session, that an answering side keeps
+    /// until they are taken. Beside it each listing may have two parts.
+    pub kept_part_bytes_max: usize,
     /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
     /// included.
     pub opening_timeout: Duration,
@@ -43,6 +46,7 @@ impl Default for Limits {
             resume_ranges_max: 1000,
             fragments_max: 1 << 16,
             in_flight_bytes_max: 4 << 20,
+            kept_part_bytes_max: 1 << 20,
             opening_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(10),

@@ -6,6 +6,12 @@
 
 use crate::digest::{DigestKind, DigestValue};
 
+/// Parts of a listing that may be made and not yet taken by the side that asked.
+pub const PARTS_AHEAD_MAX: u32 = 8;
+/// Bytes that a store makes the parts of a listing of, about: a frame has room for them even with
+/// one more entry of the longest name and a cursor.
+pub const PART_BYTES: usize = 32 << 10;
+
 /// What stands under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {

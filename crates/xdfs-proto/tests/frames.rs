@@ -352,7 +352,7 @@ fn only_the_kinds_of_the_table_exist() {
         .collect();
     let expected: Vec<u8> = (0x01..=0x0a)
         .chain(0x10..=0x1f)
-        .chain([0x20, 0x21, 0x7f])
+        .chain([0x20, 0x21, 0x30, 0x31, 0x7f])
         .collect();
     assert_eq!(known, expected);
     let error = FrameHeader::decode(header(0x22, 0, 20), &limits).unwrap_err();

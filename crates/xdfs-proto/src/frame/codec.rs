@@ -654,10 +654,10 @@ fn encode_call_id(w: &mut Writer<'_>, id: CallId) {
 }
 
 fn decode_call_id(r: &mut Reader<'_>) -> Result<CallId, DecodeError> {
-    let slot = match r.u16("slot of a call")? {
-        slot @ 0..CALL_SLOTS => slot,
-        _ => return Err(DecodeError::Invalid("slot of a call")),
-    };
+    let slot = r.u16("slot of a call")?;
+    if slot >= CALL_SLOTS {
+        return Err(DecodeError::Invalid("slot of a call"));
+    }
     match r.u32("sequence of a call")? {
         0 => Err(DecodeError::Invalid("sequence of a call")),
         sequence => Ok(CallId { slot, sequence }),
