@@ -110,6 +110,10 @@ codes! {
     ProtectionRefused = 35, "protection-refused", 17;
     /// The share of the user is used up.
     QuotaExceeded = 36, "quota-exceeded", 7;
+    /// The directory isn't empty.
+    NotEmpty = 37, "not-empty", 6;
+    /// Both paths would have to be in one file system, or in one export.
+    CrossDevice = 38, "cross-device", 14;
 }
 
 impl fmt::Display for Code {
@@ -223,6 +227,8 @@ impl Fault {
             K::AlreadyExists => (Code::AlreadyExists, "use --force to overwrite"),
             K::IsADirectory => (Code::IsDirectory, "name a file, or end the target with '/'"),
             K::NotADirectory => (Code::NotDirectory, ""),
+            K::DirectoryNotEmpty => (Code::NotEmpty, "remove what is in it first"),
+            K::CrossesDevices => (Code::CrossDevice, "copy it, and remove it then"),
             K::InvalidFilename => (Code::NameTooLong, "use a shorter name"),
             K::StorageFull | K::QuotaExceeded | K::FileTooLarge => (
                 Code::NoSpace,

@@ -7,6 +7,7 @@
 //! A target is written to a hidden partial file beside it and gets its name when it is complete,
 //! verified and durable; what is durable before that is kept in a [`journal`].
 
+mod calls;
 pub mod journal;
 mod journal_file;
 mod partial;
@@ -18,6 +19,7 @@ mod target;
 use std::path::Path;
 use std::sync::Arc;
 
+use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir};
 
@@ -66,10 +68,22 @@ impl LocalStore {
         }
         Ok(())
     }
-}
 
-impl Store for LocalStore {
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+    /// Removes a directory with everything in it, as [`Call::RemoveTree`] does, and tells of each
+    /// name that was removed: its path, which begins with `path`, and what it was. Returns the
+    /// number of names.
+    ///
+    /// # Errors
+    /// A fault that names the path; some of the tree may be removed then.
+    pub fn remove_tree(
+        &self,
+        path: &[u8],
+        removed: &mut dyn FnMut(&[u8], &Attributes),
+    ) -> Result<u64, Fault> {
+        calls::remove_tree(self, path, removed)
+    }
+
+    fn open_local(&self, path: &[u8]) -> Result<source::LocalSource, Fault> {
         let file = match &self.root {
             Some(root) => path::open_source_beneath(root, path)?,
             None => {
@@ -78,7 +92,13 @@ impl Store for LocalStore {
                     .map_err(|error| path::open_source_fault(path, &error))?
             }
         };
-        Ok(Box::new(source::LocalSource::new(file, path)?))
+        source::LocalSource::new(file, path)
+    }
+}
+
+impl Store for LocalStore {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Ok(Box::new(self.open_local(path)?))
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
@@ -92,5 +112,13 @@ impl Store for LocalStore {
         let target = target::Target::resolve(self.root.as_deref(), request)?;
         sink::check(&target, request)?;
         Ok(target.path)
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        calls::answer(self, call, part)
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-fn is_separator(byte: &u8) -> bool {
+pub(super) fn is_separator(byte: &u8) -> bool {
     *byte == b'/' || (cfg!(windows) && *byte == b'\\')
 }
 

@@ -16,8 +16,9 @@ use xdfs_sys::fs::{self, Storage};
 use super::journal_file::JournalFile;
 use super::partial::{self, Partial};
 use super::path::{HiddenNames, OPEN_TARGET};
+use super::source::LocalSource;
 use super::target::Target;
-use crate::{Capabilities, OpenedSink, Sink, SinkRequest};
+use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source};
 
 /// Files below this length aren't preallocated: a file system places so small a file well without.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
@@ -26,6 +27,11 @@ const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
 /// file would only push everything else out of the cache, and the copy into it costs as much as
 /// the disk.
 const DIRECT_BYTES_MIN: u64 = 64 << 20;
+
+/// Bytes that the system copies at once.
+const COPY_BYTES: usize = 64 << 20;
+/// Bytes that are read and written at once where it can't.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Checks what [`open`] would, and makes nothing.
 pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault> {
@@ -39,6 +45,17 @@ pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault>
 
 /// Opens the sink of a target that was resolved.
 pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+    let sink = open_local(target, request)?;
+    Ok(OpenedSink {
+        path: sink.target.path.clone(),
+        durable: sink.durable.fragments().copied().collect(),
+        block_size: sink.journal.block_size(),
+        sink: Box::new(sink),
+    })
+}
+
+/// The same, as what it is.
+pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalSink, Fault> {
     target.check(OPEN_TARGET, request.overwrite)?;
     let names = HiddenNames::of(&target.name);
     let Partial { file, is_new } = Partial::open(&target, &names)?;
@@ -72,17 +89,12 @@ pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, 
         None => sink.start_over().map_err(io_fault)?,
     }
     sink.reserve()?;
-    Ok(OpenedSink {
-        path,
-        durable: sink.durable.fragments().copied().collect(),
-        block_size: sink.journal.block_size(),
-        sink: Box::new(sink),
-    })
+    Ok(sink)
 }
 
 /// A partial file on its way to its name.
 #[derive(Debug)]
-struct LocalSink {
+pub(super) struct LocalSink {
     target: Target,
     names: HiddenNames,
     request: SinkRequest,
@@ -185,6 +197,40 @@ impl LocalSink {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes a range of a source at the same place, within the system where it can.
+    pub(super) fn copy_from(
+        &mut self,
+        source: &mut LocalSource,
+        range: ByteRange,
+    ) -> Result<(), Fault> {
+        let mut at = range.start;
+        self.unsynced.insert(range);
+        while at < range.end {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            match fs::copy_range(source.file(), &self.file, at, left.min(COPY_BYTES)) {
+                // Some file systems say so of files that have no end: reading decides.
+                Ok(0) => break,
+                Ok(copied) => at += copied as u64,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => break,
+                Err(error) => return Err(self.fault("write", &error)),
+            }
+            self.size = self.size.max(at);
+        }
+        if at == range.end {
+            return Ok(());
+        }
+        let mut buf = vec![0; PIECE_BYTES];
+        while at < range.end {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let piece = &mut buf[..left.min(PIECE_BYTES)];
+            // Less than asked for is a fault already.
+            source.read_at(at, piece)?;
+            self.write_at(at, &[IoSlice::new(piece)])?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// Gives the file its length, mode and time.

@@ -62,6 +62,11 @@ impl LocalSource {
         })
     }
 
+    /// The open file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     fn fault(&self, error: &std::io::Error) -> Fault {
         Fault::from_io("read", &self.path, error)
     }

@@ -19,12 +19,20 @@ use std::io;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(unix))]
+mod names_portable;
+#[cfg(unix)]
+mod names_unix;
+#[cfg(not(unix))]
 mod portable;
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
 mod walk;
 
+#[cfg(not(unix))]
+pub use names_portable::{EachName, Handle, copy_range};
+#[cfg(unix)]
+pub use names_unix::{EachName, Handle, copy_range};
 #[cfg(not(unix))]
 pub use portable::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
@@ -52,8 +60,10 @@ pub enum FileKind {
     Fifo,
     /// A socket.
     Socket,
-    /// A block or character device.
-    Device,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharacterDevice,
     /// Something else.
     Other,
 }
@@ -66,7 +76,7 @@ impl fmt::Display for FileKind {
             Self::Symlink => "a symbolic link",
             Self::Fifo => "a named pipe",
             Self::Socket => "a socket",
-            Self::Device => "a device",
+            Self::BlockDevice | Self::CharacterDevice => "a device",
             Self::Other => "not a regular file",
         })
     }
@@ -81,6 +91,8 @@ pub struct Meta {
     pub length: u64,
     /// Bytes of storage it takes; less than `length` for a sparse file. `None` if not known.
     pub allocated: Option<u64>,
+    /// The last read, in nanoseconds since 1970; 0 where the system doesn't tell.
+    pub atime_ns: i64,
     /// The last change of its content, in nanoseconds since 1970.
     pub mtime_ns: i64,
     /// The last change of content or attributes, in nanoseconds since 1970, which no user can set;
@@ -95,6 +107,23 @@ pub struct Meta {
     pub links: u64,
     /// The user who owns it; `None` where there are none.
     pub owner: Option<u32>,
+    /// Its group; `None` where there are none.
+    pub group: Option<u32>,
+}
+
+/// The space of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that are free.
+    pub free: u64,
+    /// Bytes that this user may still take.
+    pub available: u64,
+    /// Files in all; 0 if there is no such bound.
+    pub files: u64,
+    /// Files that this user may still make.
+    pub files_free: u64,
 }
 
 /// What offsets, lengths and addresses of writes past the page cache must be multiples of, in

@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{FileKind, Meta, ResolveError, Storage};
 
@@ -37,7 +37,7 @@ pub fn open_for_reading(path: &Path) -> io::Result<File> {
 
 /// A directory, by its canonical path.
 #[derive(Debug)]
-pub struct Dir(PathBuf);
+pub struct Dir(pub(super) PathBuf);
 
 impl Dir {
     /// Opens a directory by the ordinary rules.
@@ -56,7 +56,7 @@ impl Dir {
         Ok(Self(fs::canonicalize(path)?))
     }
 
-    fn beneath(&self, path: &[u8]) -> Result<PathBuf, ResolveError> {
+    pub(super) fn beneath(&self, path: &[u8]) -> Result<PathBuf, ResolveError> {
         let mut full = self.0.clone();
         for component in path_from_bytes(path)?.components() {
             match component {
@@ -101,7 +101,7 @@ impl Dir {
         Ok(open_for_reading(&self.beneath(path)?)?)
     }
 
-    fn name(&self, name: &[u8]) -> io::Result<PathBuf> {
+    pub(super) fn name(&self, name: &[u8]) -> io::Result<PathBuf> {
         let name = path_from_bytes(name)?;
         let mut components = name.components();
         match (components.next(), components.next()) {
@@ -198,7 +198,7 @@ pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&file.metadata()?))
 }
 
-fn meta_from(meta: &fs::Metadata) -> Meta {
+pub(super) fn meta_from(meta: &fs::Metadata) -> Meta {
     let kind = if meta.is_file() {
         FileKind::Regular
     } else if meta.is_dir() {
@@ -208,22 +208,22 @@ fn meta_from(meta: &fs::Metadata) -> Meta {
     } else {
         FileKind::Other
     };
-    let since = meta
-        .modified()
-        .ok()
-        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let time = |time: io::Result<SystemTime>| {
+        let since = time.ok()?.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_nanos()).ok()
+    };
     Meta {
         kind,
         length: meta.len(),
         allocated: None,
-        mtime_ns: since
-            .and_then(|d| i64::try_from(d.as_nanos()).ok())
-            .unwrap_or(0),
+        atime_ns: time(meta.accessed()).unwrap_or(0),
+        mtime_ns: time(meta.modified()).unwrap_or(0),
         ctime_ns: 0,
         mode: None,
         identity: None,
         links: 1,
         owner: None,
+        group: None,
     }
 }
 

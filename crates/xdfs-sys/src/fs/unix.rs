@@ -20,11 +20,11 @@ use super::linux::open_beneath;
 use super::walk::open_beneath;
 
 /// Never blocks on a pipe or a device, and makes no terminal the controlling one.
-const READ: OFlags = OFlags::RDONLY
+pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
-const DIRECTORY: OFlags = OFlags::RDONLY
+pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 /// More buffers than this are written by several calls (the least that systems allow is 1024).
@@ -55,7 +55,7 @@ pub fn open_for_reading(path: &Path) -> io::Result<File> {
 
 /// An open directory, in which names are resolved whatever happens to the path that led to it.
 #[derive(Debug)]
-pub struct Dir(OwnedFd);
+pub struct Dir(pub(super) OwnedFd);
 
 impl Dir {
     /// Opens a directory by the ordinary rules.
@@ -200,7 +200,7 @@ impl Dir {
 }
 
 /// Whether a call isn't offered: systems and file systems have several words for that.
-fn is_unsupported(error: Errno) -> bool {
+pub(super) fn is_unsupported(error: Errno) -> bool {
     [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
 }
 
@@ -212,39 +212,44 @@ pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&rustix::fs::fstat(file)?))
 }
 
-fn meta_from(stat: &Stat) -> Meta {
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
+pub(super) fn meta_from(stat: &Stat) -> Meta {
+    let time = |seconds: i64, nanoseconds: i64| {
+        seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(nanoseconds)
+    };
+    let blocks: u64 = number(stat.st_blocks);
+    let mode: u32 = number(stat.st_mode);
+    Meta {
+        kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
+        length: number(stat.st_size),
+        allocated: Some(blocks.saturating_mul(512)),
+        atime_ns: time(number(stat.st_atime), number(stat.st_atime_nsec)),
+        mtime_ns: time(number(stat.st_mtime), number(stat.st_mtime_nsec)),
+        ctime_ns: time(number(stat.st_ctime), number(stat.st_ctime_nsec)),
+        mode: Some(mode & 0o7777),
+        identity: Some((number(stat.st_dev), number(stat.st_ino))),
+        links: number(stat.st_nlink),
+        owner: Some(stat.st_uid),
+        group: Some(stat.st_gid),
+    }
+}
+
+pub(super) fn kind_of(kind: FileType) -> FileKind {
+    match kind {
         FileType::RegularFile => FileKind::Regular,
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
         FileType::Fifo => FileKind::Fifo,
         FileType::Socket => FileKind::Socket,
-        FileType::BlockDevice | FileType::CharacterDevice => FileKind::Device,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::CharacterDevice => FileKind::CharacterDevice,
         _ => FileKind::Other,
-    };
-    let seconds: i64 = number(stat.st_mtime);
-    let nanoseconds: i64 = number(stat.st_mtime_nsec);
-    let blocks: u64 = number(stat.st_blocks);
-    let mode: u32 = number(stat.st_mode);
-    Meta {
-        kind,
-        length: number(stat.st_size),
-        allocated: Some(blocks.saturating_mul(512)),
-        mtime_ns: seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(nanoseconds),
-        ctime_ns: number::<_, i64>(stat.st_ctime)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(number(stat.st_ctime_nsec)),
-        mode: Some(mode & 0o7777),
-        identity: Some((number(stat.st_dev), number(stat.st_ino))),
-        links: number(stat.st_nlink),
-        owner: Some(stat.st_uid),
     }
 }
 
 /// The fields of `stat` have other types on each system; one that doesn't fit reads as zero.
-fn number<T: TryInto<U>, U: Default>(value: T) -> U {
+pub(super) fn number<T: TryInto<U>, U: Default>(value: T) -> U {
     value.try_into().unwrap_or_default()
 }
 

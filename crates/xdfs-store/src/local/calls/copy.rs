@@ -1,0 +1,69 @@
+//! Copying within the store: a transfer from a source to a sink, without the bytes leaving the
+//! system where it can do that.
+
+use xdfs_proto::digest::DigestKind;
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Fault};
+
+use super::super::source::LocalSource;
+use super::super::target::Target;
+use super::super::{LocalStore, sink};
+use super::Paths;
+use crate::{Sink, SinkRequest, Source};
+
+pub(super) fn copy(
+    paths: &Paths<'_>,
+    from: &[u8],
+    to: &[u8],
+    overwrite: bool,
+) -> Result<u64, Fault> {
+    paths.check(from)?;
+    paths.check(to)?;
+    let mut source = LocalStore::open_local(paths.store, from)?;
+    let info = source.info();
+    let length = info.length.unwrap_or(0);
+    let request = SinkRequest {
+        path: to.to_vec(),
+        name: Vec::new(),
+        length: Some(length),
+        // A copy that is broken off starts anew.
+        tag: SourceTag::default(),
+        mode: info.mode,
+        mtime_ns: None,
+        digest: DigestKind::None,
+        block_size: 0,
+        overwrite,
+        resume: false,
+    };
+    let target = Target::resolve(paths.root(), &request)?;
+    let mut sink = sink::open_local(target, &request)?;
+    transfer(&mut source, &mut sink, length)?;
+    source.verify_unchanged()?;
+    sink.publish(length)?;
+    Ok(length)
+}
+
+fn transfer(
+    source: &mut LocalSource,
+    sink: &mut sink::LocalSink,
+    length: u64,
+) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(data) = source.next_data(at, length)? {
+        if at < data.start {
+            sink.hole(ByteRange {
+                start: at,
+                end: data.start,
+            });
+        }
+        sink.copy_from(source, data)?;
+        at = data.end;
+    }
+    if at < length {
+        sink.hole(ByteRange {
+            start: at,
+            end: length,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! Listing a directory, in parts and in several calls.
+//!
+//! A cursor says where to go on without anything being held open between two calls. Where the
+//! file system's own positions last, it is one of them. Elsewhere names come in the order of their
+//! bytes, and the cursor is the last one: each pass over the directory then takes as many as are
+//! kept in memory at once. Either way a name that is there all the time comes exactly once,
+//! whatever is added and removed meanwhile.
+//!
+//! Cursors also say which directory they are of, so that one that was replaced is found out.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+
+use xdfs_proto::path::{Answer, Attributes, Entry};
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::{self, Dir};
+
+use super::super::path;
+use super::{Paths, attributes, io_fault, kind, resolve_fault};
+
+/// Bytes of entries after which a part is given out.
+const PART_BYTES: usize = 32 << 10;
+/// Bytes that an entry takes beside its name, about.
+const ENTRY_BYTES: usize = 96;
+/// Names that are kept in memory at once where they have to be sorted.
+const SORTED_MAX: usize = 65_536;
+/// The first byte of cursors that are positions.
+const POSITION: u8 = 1;
+/// The first byte of cursors that are names.
+const NAME: u8 = 2;
+/// Bytes of the kind, the device and the inode before the rest of a cursor.
+const HEAD_BYTES: usize = 1 + 8 + 8;
+
+type Part<'a> = dyn FnMut(Answer) -> Result<(), Fault> + 'a;
+
+pub(super) fn list(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    cursor: &[u8],
+    entries_max: u32,
+    part: &mut Part<'_>,
+) -> Result<Answer, Fault> {
+    paths.check(asked)?;
+    if entries_max == 0 {
+        let cause = "a listing of no entries can't be asked for";
+        return Err(Fault::new(Code::InvalidArgument, "", cause).path(asked));
+    }
+    let dir = paths.open(asked);
+    let dir = dir.map_err(|error| resolve_fault(asked, &error))?;
+    let by_position = dir.has_lasting_positions();
+    list_open(&dir, by_position, asked, cursor, entries_max, part)
+}
+
+fn list_open(
+    dir: &Dir,
+    by_position: bool,
+    asked: &[u8],
+    cursor: &[u8],
+    entries_max: u32,
+    part: &mut Part<'_>,
+) -> Result<Answer, Fault> {
+    let meta = dir.meta().map_err(|error| io_fault(asked, &error))?;
+    let (device, inode) = meta.identity.unwrap_or_default();
+    let head = [
+        &[if by_position { POSITION } else { NAME }][..],
+        &device.to_be_bytes(),
+        &inode.to_be_bytes(),
+    ]
+    .concat();
+    debug_assert_eq!(head.len(), HEAD_BYTES);
+    let start = match cursor.strip_prefix(&*head) {
+        Some(start) => start,
+        None if cursor.is_empty() => &[],
+        None => return Err(bad_cursor(asked)),
+    };
+    let mut output = Output {
+        dir,
+        head,
+        entries: Vec::new(),
+        bytes: 0,
+        left: entries_max,
+        last: start.to_vec(),
+        part,
+        fault: None,
+    };
+    let ended = if by_position {
+        let position = match start {
+            [] => None,
+            start => Some(u64::from_be_bytes(
+                start.try_into().map_err(|_| bad_cursor(asked))?,
+            )),
+        };
+        by_positions(&mut output, position)
+    } else {
+        by_names(&mut output)
+    };
+    let ended = ended.map_err(|error| match error.kind() {
+        // Positions are numbers that only this file system understands.
+        io::ErrorKind::InvalidInput if !start.is_empty() => bad_cursor(asked),
+        _ => io_fault(asked, &error),
+    })?;
+    output.end(ended)
+}
+
+fn bad_cursor(asked: &[u8]) -> Fault {
+    let cause = "the cursor isn't one of this directory; it may have been replaced";
+    Fault::new(Code::InvalidArgument, "", cause)
+        .path(asked)
+        .hint("list it from the start")
+}
+
+/// Goes through the directory in its own order. Whether its end was reached.
+fn by_positions(output: &mut Output<'_, '_>, position: Option<u64>) -> io::Result<bool> {
+    let dir = output.dir;
+    let mut ended = true;
+    dir.each_name(position, &mut |name, kind, next| {
+        let after = next.unwrap_or(0).to_be_bytes();
+        let flow = output.add(name, kind, &after);
+        ended &= flow.is_continue();
+        flow
+    })?;
+    Ok(ended)
+}
+
+/// Goes through the directory in the order of the names. Whether its end was reached.
+fn by_names(output: &mut Output<'_, '_>) -> io::Result<bool> {
+    loop {
+        let after = output.last.clone();
+        // One more than is wanted tells that there is more.
+        let wanted = usize::try_from(output.left)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1)
+            .min(SORTED_MAX);
+        let mut names = BTreeMap::new();
+        let mut dropped = false;
+        output.dir.each_name(None, &mut |name, kind, _| {
+            let is_late = names.len() >= wanted
+                && names
+                    .last_key_value()
+                    .is_some_and(|(last, _): (&Vec<u8>, _)| name > last);
+            if is_late {
+                dropped = true;
+            } else if name > &*after && !path::is_hidden_name(name) {
+                names.insert(name.to_vec(), kind);
+                if names.len() > wanted {
+                    names.pop_last();
+                    dropped = true;
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        for (name, kind) in &names {
+            if output.add(name, *kind, name).is_break() {
+                return Ok(false);
+            }
+        }
+        let Some((last, _)) = names.pop_last().filter(|_| dropped) else {
+            return Ok(true);
+        };
+        // Also past those that vanished.
+        output.last = last;
+    }
+}
+
+/// Where entries are gathered.
+struct Output<'a, 'p> {
+    dir: &'a Dir,
+    /// What every cursor begins with.
+    head: Vec<u8>,
+    entries: Vec<Entry>,
+    bytes: usize,
+    /// Entries that this call may still give.
+    left: u32,
+    /// The rest of the cursor after the last entry.
+    last: Vec<u8>,
+    part: &'a mut Part<'p>,
+    /// What `part` said.
+    fault: Option<Fault>,
+}
+
+impl Output<'_, '_> {
+    /// Takes a name, and where to go on after it. Breaks before the first one too many.
+    fn add(&mut self, name: &[u8], listed: Option<fs::FileKind>, after: &[u8]) -> ControlFlow<()> {
+        if path::is_hidden_name(name) {
+            return ControlFlow::Continue(());
+        }
+        let attributes = match self.dir.meta_of(name) {
+            Ok(Some(meta)) => attributes(&meta),
+            // Removed at this moment.
+            Ok(None) => return ControlFlow::Continue(()),
+            Err(_) => unknown(listed),
+        };
+        if self.left == 0 {
+            return ControlFlow::Break(());
+        }
+        if self.bytes >= PART_BYTES {
+            let entries = std::mem::take(&mut self.entries);
+            let cursor = Some(self.cursor());
+            if let Err(fault) = (self.part)(Answer::Entries { entries, cursor }) {
+                self.fault = Some(fault);
+                return ControlFlow::Break(());
+            }
+            self.bytes = 0;
+        }
+        self.left -= 1;
+        self.bytes += name.len() + ENTRY_BYTES;
+        self.last.clear();
+        self.last.extend(after);
+        self.entries.push(Entry {
+            name: name.to_vec(),
+            attributes,
+        });
+        ControlFlow::Continue(())
+    }
+
+    fn cursor(&self) -> Vec<u8> {
+        [&*self.head, &self.last].concat()
+    }
+
+    fn end(self, ended: bool) -> Result<Answer, Fault> {
+        let cursor = (!ended).then(|| self.cursor());
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => Ok(Answer::Entries {
+                entries: self.entries,
+                cursor,
+            }),
+        }
+    }
+}
+
+/// What is known of a name whose attributes can't be read.
+fn unknown(listed: Option<fs::FileKind>) -> Attributes {
+    Attributes {
+        kind: listed.map_or(xdfs_proto::path::FileKind::Other, kind),
+        size: 0,
+        allocated: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        links: 0,
+        device: 0,
+        inode: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

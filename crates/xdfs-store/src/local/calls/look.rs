@@ -1,0 +1,137 @@
+//! Calls that look at one thing.
+
+use blake3::Hasher;
+use crc_fast::{CrcAlgorithm, Digest};
+use xdfs_proto::digest::{DigestKind, DigestValue};
+use xdfs_proto::path::{Answer, Attributes};
+use xdfs_proto::{ByteRange, Code, Fault};
+
+use super::super::path;
+use super::{Paths, attributes, io_fault, resolve_fault};
+use crate::{Source, Store};
+
+/// Bytes that are read and hashed at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+pub(super) fn stat(paths: &Paths<'_>, asked: &[u8], follow: bool) -> Result<Attributes, Fault> {
+    if follow {
+        let found = paths.find(asked)?.meta();
+        return Ok(attributes(&found.map_err(|error| io_fault(asked, &error))?));
+    }
+    paths.check(asked)?;
+    // A path that can only name a directory.
+    if path::split(asked).1.is_empty() {
+        let dir = paths.enter(asked);
+        let dir = dir.map_err(|error| resolve_fault(asked, &error))?;
+        let meta = dir.meta().map_err(|error| io_fault(asked, &error))?;
+        return Ok(attributes(&meta));
+    }
+    Ok(attributes(&paths.name(asked)?.existing()?))
+}
+
+pub(super) fn read_link(paths: &Paths<'_>, asked: &[u8]) -> Result<Vec<u8>, Fault> {
+    let name = paths.name(asked)?;
+    name.dir.read_link(name.name).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidInput {
+            let cause = "it isn't a symbolic link";
+            return Fault::new(Code::InvalidArgument, "", cause).path(asked);
+        }
+        name.fault(&error)
+    })
+}
+
+pub(super) fn space(paths: &Paths<'_>, asked: &[u8]) -> Result<Answer, Fault> {
+    let space = paths.find(asked)?.space();
+    let space = space.map_err(|error| io_fault(asked, &error))?;
+    Ok(Answer::Space {
+        total: space.total,
+        free: space.free,
+        available: space.available,
+        files: space.files,
+        files_free: space.files_free,
+    })
+}
+
+pub(super) fn checksum(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    offset: u64,
+    length: Option<u64>,
+    kind: DigestKind,
+) -> Result<Answer, Fault> {
+    paths.check(asked)?;
+    let mut source = paths.store.open_source(asked)?;
+    digest(&mut *source, asked, offset, length, kind)
+}
+
+/// The digest of a part of a source.
+pub(crate) fn digest(
+    source: &mut dyn Source,
+    asked: &[u8],
+    offset: u64,
+    length: Option<u64>,
+    kind: DigestKind,
+) -> Result<Answer, Fault> {
+    let mut hash = Hash::new(kind).ok_or_else(|| {
+        let cause = "there is no such digest here";
+        Fault::new(Code::InvalidArgument, "", cause).path(asked)
+    })?;
+    let total = source.info().length.unwrap_or(u64::MAX);
+    let length = length.unwrap_or_else(|| total.saturating_sub(offset));
+    let range = ByteRange::at(offset, length).filter(|range| range.end <= total);
+    let Some(range) = range else {
+        let cause = format!("the file has {total} bytes, and there is no such part of it");
+        return Err(Fault::new(Code::OffsetPastEnd, "", cause).path(asked));
+    };
+    let mut buf = vec![0; PIECE_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = usize::try_from(range.end - at).map_or(buf.len(), |left| left.min(buf.len()));
+        let read = source.read_at(at, &mut buf[..wanted])?;
+        if read == 0 {
+            let cause = "it became shorter while it was read";
+            return Err(Fault::new(Code::SourceChanged, "", cause).path(asked));
+        }
+        hash.update(&buf[..read]);
+        at += read as u64;
+    }
+    source.verify_unchanged()?;
+    Ok(Answer::Digest {
+        value: hash.finish(),
+        length,
+    })
+}
+
+enum Hash {
+    Crc64Nvme(Box<Digest>),
+    Blake3(Box<Hasher>),
+}
+
+impl Hash {
+    fn new(kind: DigestKind) -> Option<Self> {
+        match kind {
+            DigestKind::Crc64Nvme => {
+                let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+                Some(Self::Crc64Nvme(Box::new(digest)))
+            }
+            DigestKind::Blake3 => Some(Self::Blake3(Box::new(Hasher::new()))),
+            _ => None,
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Crc64Nvme(crc) => crc.update(bytes),
+            Self::Blake3(hasher) => {
+                hasher.update(bytes);
+            }
+        }
+    }
+
+    fn finish(self) -> DigestValue {
+        match self {
+            Self::Crc64Nvme(crc) => DigestValue::Crc64Nvme(crc.finalize()),
+            Self::Blake3(hasher) => DigestValue::Blake3(hasher.finalize().into()),
+        }
+    }
+}

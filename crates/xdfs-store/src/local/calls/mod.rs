@@ -1,0 +1,325 @@
+//! Calls about paths.
+//!
+//! Every call first resolves the directory that a name stands in, and from then on uses the
+//! directory that it holds open: names that are exchanged at the same time lead nowhere else.
+//!
+//! - Names of unfinished transfers aren't listed, and no call takes one: neither as a name nor on
+//!   the way to one, nor as what a new symbolic link says.
+//! - Copying and renaming are durable when they are answered, as publishing is. All other changes
+//!   are as durable as the file system makes them by itself: a synchronisation for each of a
+//!   million of them would take hours.
+//! - With a root, no file gets the bits by which a program runs as its owner or group.
+
+mod attributes;
+mod copy;
+mod list;
+mod look;
+mod names;
+mod tree;
+
+use std::io;
+
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
+
+use super::{LocalStore, path};
+
+/// Answers a call.
+pub(super) fn answer(
+    store: &LocalStore,
+    call: &Call,
+    part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+) -> Result<Answer, Fault> {
+    if store.read_only && !call.is_read_only() {
+        let fault = Fault::new(Code::ReadOnly, "", "this server takes no writes");
+        return Err(named(call, fault.path(call.path())));
+    }
+    // What `part` says is passed on as it is.
+    let mut stopped = false;
+    let mut part = |answer| part(answer).inspect_err(|_| stopped = true);
+    let result = dispatch(&Paths { store }, call, &mut part);
+    result.map_err(|fault| if stopped { fault } else { named(call, fault) })
+}
+
+/// Removes a tree, and tells of each name that was removed: its path, and what it was.
+pub(super) fn remove_tree(
+    store: &LocalStore,
+    path: &[u8],
+    removed: &mut dyn FnMut(&[u8], &Attributes),
+) -> Result<u64, Fault> {
+    let call = Call::RemoveTree {
+        path: path.to_vec(),
+    };
+    if store.read_only {
+        let fault = Fault::new(Code::ReadOnly, "", "this server takes no writes");
+        return Err(named(&call, fault.path(path)));
+    }
+    let result = tree::remove(&Paths { store }, path, Some(removed));
+    result.map_err(|fault| named(&call, fault))
+}
+
+fn dispatch(
+    paths: &Paths<'_>,
+    call: &Call,
+    part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+) -> Result<Answer, Fault> {
+    let done = |result: Result<(), Fault>| result.map(|()| Answer::Done);
+    match call {
+        Call::Stat { path, follow } => look::stat(paths, path, *follow).map(Answer::Attributes),
+        Call::List {
+            path,
+            cursor,
+            entries_max,
+        } => list::list(paths, path, cursor, *entries_max, part),
+        Call::MakeDirectory {
+            path,
+            mode,
+            parents,
+        } => done(names::make_directory(paths, path, *mode, *parents)),
+        Call::RemoveFile { path } => done(names::remove_file(paths, path)),
+        Call::RemoveDirectory { path } => done(names::remove_directory(paths, path)),
+        Call::RemoveTree { path } => {
+            tree::remove(paths, path, None).map(|entries| Answer::Removed { entries })
+        }
+        Call::Rename {
+            from,
+            to,
+            overwrite,
+        } => done(names::rename(paths, from, to, *overwrite)),
+        Call::Copy {
+            from,
+            to,
+            overwrite,
+        } => copy::copy(paths, from, to, *overwrite).map(|bytes| Answer::Copied { bytes }),
+        Call::Link { existing, path } => done(names::link(paths, existing, path)),
+        Call::Symlink { target, path } => done(names::symlink(paths, target, path)),
+        Call::ReadLink { path } => look::read_link(paths, path).map(Answer::Target),
+        Call::SetMode { path, mode } => done(attributes::set_mode(paths, path, *mode)),
+        Call::SetTimes {
+            path,
+            atime_ns,
+            mtime_ns,
+            follow,
+        } => done(attributes::set_times(
+            paths,
+            path,
+            [*atime_ns, *mtime_ns],
+            *follow,
+        )),
+        Call::SetOwner {
+            path,
+            uid,
+            gid,
+            follow,
+        } => done(attributes::set_owner(paths, path, [*uid, *gid], *follow)),
+        Call::Truncate { path, length } => done(attributes::truncate(paths, path, *length)),
+        Call::Space { path } => look::space(paths, path),
+        Call::Checksum {
+            path,
+            offset,
+            length,
+            kind,
+        } => look::checksum(paths, path, *offset, *length, *kind),
+        _ => {
+            let cause = "this call isn't known here";
+            Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))
+        }
+    }
+}
+
+/// The fault with the words for what was asked, in place of those of the step that failed.
+fn named(call: &Call, mut fault: Fault) -> Fault {
+    fault.operation = call.operation().into();
+    fault
+}
+
+/// The fault of a system call.
+fn io_fault(path: &[u8], error: &io::Error) -> Fault {
+    use io::ErrorKind as K;
+    let (code, cause, hint) = match error.kind() {
+        K::ResourceBusy => (
+            Code::Busy,
+            "the system is using it, or has mounted on it",
+            "",
+        ),
+        K::TooManyLinks => (Code::LimitExceeded, "it can have no more names", ""),
+        K::InvalidInput => (
+            Code::InvalidArgument,
+            "the file system doesn't take this",
+            "",
+        ),
+        K::AlreadyExists => (
+            Code::AlreadyExists,
+            "the name is taken",
+            "choose another name, or remove what has it",
+        ),
+        K::DirectoryNotEmpty => (
+            Code::NotEmpty,
+            "the directory isn't empty",
+            "remove what is in it, or the whole tree",
+        ),
+        _ => return Fault::from_io("", path, error),
+    };
+    Fault::new(code, "", cause).path(path).hint(hint)
+}
+
+fn resolve_fault(path: &[u8], error: &ResolveError) -> Fault {
+    match error {
+        ResolveError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            path::resolve_fault(
+                "",
+                path,
+                &ResolveError::Io(io::Error::other(error.to_string())),
+            )
+        }
+        error => path::resolve_fault("", path, error),
+    }
+}
+
+fn not_found(path: &[u8]) -> Fault {
+    Fault::new(Code::NotFound, "", "no such file or directory").path(path)
+}
+
+/// What is known, in the form of an answer.
+fn attributes(meta: &Meta) -> Attributes {
+    let (device, inode) = meta.identity.unwrap_or_default();
+    Attributes {
+        kind: kind(meta.kind),
+        size: meta.length,
+        allocated: meta.allocated.unwrap_or(0),
+        mode: meta.mode.unwrap_or(0),
+        uid: meta.owner.unwrap_or(0),
+        gid: meta.group.unwrap_or(0),
+        links: meta.links,
+        device,
+        inode,
+        atime_ns: meta.atime_ns,
+        mtime_ns: meta.mtime_ns,
+        ctime_ns: meta.ctime_ns,
+    }
+}
+
+fn kind(kind: fs::FileKind) -> FileKind {
+    match kind {
+        fs::FileKind::Regular => FileKind::File,
+        fs::FileKind::Directory => FileKind::Directory,
+        fs::FileKind::Symlink => FileKind::Symlink,
+        fs::FileKind::Fifo => FileKind::Fifo,
+        fs::FileKind::Socket => FileKind::Socket,
+        fs::FileKind::BlockDevice => FileKind::BlockDevice,
+        fs::FileKind::CharacterDevice => FileKind::CharacterDevice,
+        _ => FileKind::Other,
+    }
+}
+
+/// How the paths of a store are resolved.
+struct Paths<'a> {
+    store: &'a LocalStore,
+}
+
+/// A name in a directory that is held open. Nothing need have it.
+struct Name<'a> {
+    dir: Dir,
+    name: &'a [u8],
+    /// The path as it was asked for.
+    path: &'a [u8],
+    /// The path ended in '/', so that nothing but a directory is meant.
+    is_directory: bool,
+}
+
+impl Paths<'_> {
+    fn root(&self) -> Option<&Dir> {
+        self.store.root.as_deref()
+    }
+
+    /// Refuses what no path of a call may have.
+    fn check(&self, asked: &[u8]) -> Result<(), Fault> {
+        path::check_bytes("", asked)?;
+        if self.root().is_none() && asked.is_empty() {
+            return Err(Fault::new(Code::InvalidArgument, "", "the path is empty"));
+        }
+        if asked.split(path::is_separator).any(path::is_hidden_name) {
+            return Err(path::hidden_fault("", asked));
+        }
+        Ok(())
+    }
+
+    /// Opens a directory to look names up in it.
+    fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
+        match self.root() {
+            Some(root) => root.enter_beneath(path::beneath(asked)),
+            None => Ok(Dir::enter(&fs::path_from_bytes(asked)?)?),
+        }
+    }
+
+    /// Opens a directory that can be listed and made durable.
+    fn open(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
+        match self.root() {
+            Some(root) => root.open_dir_beneath(path::beneath(asked)),
+            None => Ok(Dir::open(&fs::path_from_bytes(asked)?)?),
+        }
+    }
+
+    /// Finds what a path leads to, links followed.
+    fn find(&self, asked: &[u8]) -> Result<Handle, Fault> {
+        self.check(asked)?;
+        let found = match self.root() {
+            Some(root) => root.find_beneath(path::beneath(asked)),
+            None => fs::path_from_bytes(asked)
+                .and_then(|path| Handle::find(&path))
+                .map_err(ResolveError::Io),
+        };
+        found.map_err(|error| resolve_fault(asked, &error))
+    }
+
+    /// The last name of a path, and the directory that it stands in.
+    fn name<'a>(&self, asked: &'a [u8]) -> Result<Name<'a>, Fault> {
+        self.check(asked)?;
+        let fault = |error: &ResolveError| resolve_fault(asked, error);
+        let end = asked.iter().rposition(|b| !path::is_separator(b));
+        let trimmed = &asked[..end.map_or(0, |end| end + 1)];
+        let (parent, name) = path::split(trimmed);
+        if name.is_empty() {
+            // What is wrong with the way there comes first.
+            self.enter(asked).map_err(|error| fault(&error))?;
+            let cause = "the path has no name at its end, so that nothing can be done with that";
+            let wrong = Fault::new(Code::InvalidArgument, "", cause).path(asked);
+            return Err(wrong.hint("name something in a directory"));
+        }
+        let found = Name {
+            dir: self.enter(parent).map_err(|error| fault(&error))?,
+            name,
+            path: asked,
+            is_directory: trimmed.len() < asked.len(),
+        };
+        if found.is_directory
+            && let Some(meta) = found.meta()?
+            && meta.kind != fs::FileKind::Directory
+        {
+            return Err(found.not_directory());
+        }
+        Ok(found)
+    }
+}
+
+impl Name<'_> {
+    /// What has the name now, a symbolic link itself included.
+    fn meta(&self) -> Result<Option<Meta>, Fault> {
+        self.dir
+            .meta_of(self.name)
+            .map_err(|error| self.fault(&error))
+    }
+
+    fn existing(&self) -> Result<Meta, Fault> {
+        self.meta()?.ok_or_else(|| not_found(self.path))
+    }
+
+    fn fault(&self, error: &io::Error) -> Fault {
+        io_fault(self.path, error)
+    }
+
+    fn not_directory(&self) -> Fault {
+        Fault::new(Code::NotDirectory, "", "it isn't a directory").path(self.path)
+    }
+}

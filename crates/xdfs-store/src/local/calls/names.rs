@@ -1,0 +1,184 @@
+//! Calls that make, remove and change names.
+
+use std::io;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::FileKind;
+
+use super::super::path;
+use super::attributes::check_mode;
+use super::{Name, Paths, io_fault, not_found, resolve_fault};
+
+pub(super) fn make_directory(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    mode: Option<u32>,
+    parents: bool,
+) -> Result<(), Fault> {
+    paths.check(asked)?;
+    mode.map_or(Ok(()), |mode| check_mode(asked, mode))?;
+    if parents {
+        return make_all(paths, asked, mode);
+    }
+    let name = match paths.name(asked) {
+        // The root, or '.': it is there.
+        Err(fault) if fault.code == Code::InvalidArgument && paths.enter(asked).is_ok() => {
+            return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+        }
+        Err(fault) if fault.code == Code::NotDirectory && is_taken(paths, asked) => {
+            return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+        }
+        name => name?,
+    };
+    let made = name.dir.make_dir(name.name, mode);
+    made.map_err(|error| name.fault(&error))
+}
+
+/// Whether something that is no directory has the name that a directory should get.
+fn is_taken(paths: &Paths<'_>, asked: &[u8]) -> bool {
+    let end = asked.iter().rposition(|b| !path::is_separator(b));
+    let name = paths.name(&asked[..end.map_or(0, |end| end + 1)]);
+    name.is_ok_and(|name| matches!(name.meta(), Ok(Some(_))))
+}
+
+/// Makes a directory and those above it that are missing.
+fn make_all(paths: &Paths<'_>, asked: &[u8], mode: Option<u32>) -> Result<(), Fault> {
+    // From behind, since most of the directories are mostly there.
+    let mut missing = Vec::new();
+    let mut rest = asked;
+    loop {
+        match paths.enter(rest) {
+            Ok(_) => break,
+            Err(xdfs_sys::fs::ResolveError::Io(error))
+                if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let fault = resolve_fault(asked, &error);
+                let is_last = missing.is_empty();
+                if fault.code == Code::NotDirectory && is_last && is_taken(paths, asked) {
+                    return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+                }
+                return Err(fault);
+            }
+        }
+        let end = rest.iter().rposition(|b| !path::is_separator(b));
+        let Some(end) = end else { break };
+        missing.push(&rest[..=end]);
+        let cut = rest[..end].iter().rposition(path::is_separator);
+        rest = &rest[..cut.map_or(0, |cut| cut + 1)];
+        if rest.is_empty() {
+            break;
+        }
+    }
+    while let Some(next) = missing.pop() {
+        let (_, last) = path::split(next);
+        if last.is_empty() {
+            // '.' or '..' in a directory that is there by now.
+            continue;
+        }
+        let name = paths.name(next).map_err(|fault| fault.path(asked))?;
+        let mode = if missing.is_empty() { mode } else { None };
+        match name.dir.make_dir(name.name, mode) {
+            // Somebody else made it at this moment, or it is a link that leads nowhere.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                paths.enter(next).map_err(|_| io_fault(asked, &error))?;
+            }
+            made => made.map_err(|error| io_fault(asked, &error))?,
+        }
+    }
+    let there = paths.enter(asked).map(|_| ());
+    there.map_err(|error| resolve_fault(asked, &error))
+}
+
+pub(super) fn remove_file(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(asked)?;
+    // Systems differ in what they say of a directory, and some would even remove it.
+    if name.is_directory || name.existing()?.kind == FileKind::Directory {
+        name.existing()?;
+        return Err(Fault::new(Code::IsDirectory, "", "it is a directory")
+            .path(asked)
+            .hint("remove it as a directory"));
+    }
+    let removed = name.dir.remove(name.name);
+    removed.map_err(|error| name.fault(&error))
+}
+
+pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(asked)?;
+    name.dir.remove_dir(name.name).map_err(|error| {
+        let mut fault = name.fault(&error);
+        if fault.code == Code::NotEmpty {
+            fault.cause = "it isn't empty, or unfinished transfers are in it".into();
+        }
+        fault
+    })
+}
+
+pub(super) fn rename(
+    paths: &Paths<'_>,
+    from: &[u8],
+    to: &[u8],
+    overwrite: bool,
+) -> Result<(), Fault> {
+    let old = paths.name(from)?;
+    let new = paths.name(to)?;
+    let meta = old.existing()?;
+    let is_directory = meta.kind == FileKind::Directory;
+    if new.is_directory && !is_directory {
+        return Err(old.not_directory());
+    }
+    let renamed = old.dir.rename_to(old.name, &new.dir, new.name, overwrite);
+    renamed.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput if is_directory => {
+            let cause = "a directory can't be moved into itself";
+            Fault::new(Code::InvalidArgument, "", cause).path(to)
+        }
+        // It vanished meanwhile, and the directories are held.
+        io::ErrorKind::NotFound => not_found(from),
+        _ => new.fault(&error),
+    })?;
+    sync(&new)?;
+    sync(&old)
+}
+
+/// Makes the names in a directory durable. One that may not be read can't be.
+fn sync(name: &Name<'_>) -> Result<(), Fault> {
+    let Ok(dir) = name.dir.open_dir_beneath(b"") else {
+        return Ok(());
+    };
+    dir.sync().map_err(|error| name.fault(&error))
+}
+
+pub(super) fn link(paths: &Paths<'_>, existing: &[u8], asked: &[u8]) -> Result<(), Fault> {
+    let old = paths.name(existing)?;
+    let new = paths.name(asked)?;
+    if old.existing()?.kind == FileKind::Directory {
+        let cause = "a directory can't have two names";
+        return Err(Fault::new(Code::IsDirectory, "", cause).path(existing));
+    }
+    if new.is_directory {
+        return Err(new.not_directory());
+    }
+    let linked = old.dir.link_to(old.name, &new.dir, new.name);
+    linked.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => not_found(existing),
+        io::ErrorKind::TooManyLinks | io::ErrorKind::PermissionDenied => old.fault(&error),
+        _ => new.fault(&error),
+    })
+}
+
+pub(super) fn symlink(paths: &Paths<'_>, target: &[u8], asked: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(asked)?;
+    if target.is_empty() || target.contains(&0) {
+        let cause = "a symbolic link can't say this";
+        return Err(Fault::new(Code::InvalidArgument, "", cause).path(asked));
+    }
+    // What the link says isn't resolved. But an unfinished transfer isn't to be reached by it.
+    if target.split(path::is_separator).any(path::is_hidden_name) {
+        return Err(path::hidden_fault("", asked));
+    }
+    if name.is_directory {
+        return Err(name.not_directory());
+    }
+    let made = name.dir.symlink(target, name.name);
+    made.map_err(|error| name.fault(&error))
+}

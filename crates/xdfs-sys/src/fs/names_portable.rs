@@ -1,0 +1,255 @@
+//! The calls about names and attributes by the standard library alone. What it has no call for is
+//! `Unsupported`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::portable::{Dir, meta_from};
+use super::{FileKind, Meta, ResolveError, Space};
+
+/// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
+/// if that is a number that lasts; decides whether there is to be another.
+pub type EachName<'a> = dyn FnMut(&[u8], Option<FileKind>, Option<u64>) -> ControlFlow<()> + 'a;
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+impl Dir {
+    /// Opens a directory by the ordinary rules.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn enter(path: &Path) -> io::Result<Self> {
+        Self::open(path)
+    }
+
+    /// Opens a directory beneath this one; an empty path is this one.
+    ///
+    /// # Errors
+    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    pub fn enter_beneath(&self, path: &[u8]) -> Result<Self, ResolveError> {
+        self.open_dir_beneath(path)
+    }
+
+    /// Finds what `path` names beneath this directory.
+    ///
+    /// # Errors
+    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    pub fn find_beneath(&self, path: &[u8]) -> Result<Handle, ResolveError> {
+        Ok(Handle::find(&self.beneath(path)?)?)
+    }
+
+    /// Opens a directory in this one, which isn't a link.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn child(&self, name: &[u8]) -> io::Result<Self> {
+        let path = self.name(name)?;
+        if !fs::symlink_metadata(&path)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self(path))
+    }
+
+    /// The directory that this one stands in.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn parent(&self) -> io::Result<Self> {
+        let parent = self.0.parent().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self(parent.to_owned()))
+    }
+
+    /// What is known of the directory itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn meta(&self) -> io::Result<Meta> {
+        Ok(meta_from(&fs::metadata(&self.0)?))
+    }
+
+    /// Makes a directory; permission bits have no meaning here.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything has the name, else what the system says.
+    pub fn make_dir(&self, name: &[u8], mode: Option<u32>) -> io::Result<()> {
+        let _ = mode;
+        fs::create_dir(self.name(name)?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove_dir(&self, name: &[u8]) -> io::Result<()> {
+        fs::remove_dir(self.name(name)?)
+    }
+
+    /// Renames into another directory. Without `overwrite` that takes two steps.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything has the new name and `overwrite` is false, else what the system
+    /// says.
+    pub fn rename_to(
+        &self,
+        from: &[u8],
+        to: &Self,
+        name: &[u8],
+        overwrite: bool,
+    ) -> io::Result<()> {
+        if !overwrite && to.meta_of(name)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        fs::rename(self.name(from)?, to.name(name)?)
+    }
+
+    /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn link_to(&self, name: &[u8], to: &Self, further: &[u8]) -> io::Result<()> {
+        fs::hard_link(self.name(name)?, to.name(further)?)
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn symlink(&self, target: &[u8], name: &[u8]) -> io::Result<()> {
+        let _ = (target, name);
+        unsupported()
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        let target = fs::read_link(self.name(name)?)?;
+        Ok(target.as_os_str().as_encoded_bytes().to_vec())
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn set_times(
+        &self,
+        name: &[u8],
+        atime_ns: Option<i64>,
+        mtime_ns: Option<i64>,
+    ) -> io::Result<()> {
+        let _ = (name, atime_ns, mtime_ns);
+        unsupported()
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn set_owner(&self, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        let _ = (name, uid, gid);
+        unsupported()
+    }
+
+    /// Goes through the names of the directory from the start.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn each_name(&self, position: Option<u64>, each: &mut EachName<'_>) -> io::Result<()> {
+        let _ = position;
+        for entry in fs::read_dir(&self.0)? {
+            let name = entry?.file_name();
+            // Names that aren't UTF-8 can't be said to this system, and so aren't listed.
+            let Some(name) = name.to_str() else { continue };
+            if each(name.as_bytes(), None, None).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether positions last: there are none here.
+    #[must_use]
+    pub fn has_lasting_positions(&self) -> bool {
+        false
+    }
+}
+
+/// Something that was found, by its path.
+#[derive(Debug)]
+pub struct Handle(PathBuf);
+
+impl Handle {
+    /// Finds what a path names by the ordinary rules, links followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn find(path: &Path) -> io::Result<Self> {
+        fs::metadata(path)?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// What is known of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn meta(&self) -> io::Result<Meta> {
+        Ok(meta_from(&fs::metadata(&self.0)?))
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let _ = mode;
+        unsupported()
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
+        let _ = (atime_ns, mtime_ns);
+        unsupported()
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        let _ = (uid, gid);
+        unsupported()
+    }
+
+    /// Opens it for writing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open_for_writing(&self) -> io::Result<File> {
+        OpenOptions::new().write(true).open(&self.0)
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn space(&self) -> io::Result<Space> {
+        unsupported()
+    }
+}
+
+/// Not offered here.
+///
+/// # Errors
+/// `Unsupported`.
+pub fn copy_range(from: &File, to: &File, offset: u64, length: usize) -> io::Result<usize> {
+    let _ = (from, to, offset, length);
+    unsupported()
+}
