@@ -85,11 +85,15 @@ impl Keys {
             .variable(FOLDER, text(&self.client))
     }
 
-    /// A server with its key; who comes decides by which kind of protection.
+    /// A server with its key that takes this kind of protection.
     pub(crate) fn server(&self, line: Line, protection: Protection) -> Line {
         match protection {
             Protection::None => line.arg("--insecure"),
-            Protection::Clear | Protection::Private => line.variable(FOLDER, text(&self.server)),
+            Protection::Clear => line
+                .variable(FOLDER, text(&self.server))
+                .arg("--protect")
+                .arg("clear"),
+            Protection::Private => line.variable(FOLDER, text(&self.server)),
         }
     }
 }
@@ -245,12 +249,10 @@ mod tests {
                 .to_string()
         };
         assert_eq!(server(Protection::None), "xdfs serve --insecure");
-        for protection in [Protection::Clear, Protection::Private] {
-            assert_eq!(
-                server(protection),
-                "XDFS_CONFIG_DIR=/w/xdfs.server xdfs serve"
-            );
-        }
+        let private = "XDFS_CONFIG_DIR=/w/xdfs.server xdfs serve";
+        assert_eq!(server(Protection::Private), private);
+        let clear = format!("{private} --protect clear");
+        assert_eq!(server(Protection::Clear), clear);
     }
 
     #[cfg(unix)]

@@ -219,7 +219,7 @@ fn a_method_of_one_step_costs_no_round_trip() {
         let step = server.feed(&client.written(), piece);
         assert!(matches!(step, Ok(AcceptorStep::Wait)));
         let answer = server.written();
-        assert_eq!(answer, welcome(vec![feature(&METHODS)]));
+        assert_eq!(answer, welcome(vec![feature(&METHODS), clear()]));
 
         let step = client.feed(&answer, piece);
         assert!(matches!(step, Ok(InitiatorStep::Prove(m)) if m == METHODS));
@@ -540,4 +540,22 @@ fn a_proof_over_the_limit_is_refused() {
     let step = server.feed(&[hello(), frame].concat(), 1000);
     refused(step, Code::FrameTooLarge);
     assert_eq!(reason(&server.out).code, Code::FrameTooLarge);
+}
+
+/// Clear payload is known to both only where both want it.
+#[test]
+fn clear_payload_needs_the_acceptors_policy() {
+    for takes_clear in [false, true] {
+        let mut out = Vec::new();
+        let mut initiator = Initiator::protected(Purpose::Session(session()), &mut out);
+        assert!(!initiator.takes_clear());
+        let mut acceptor = Acceptor::protected(&METHODS, takes_clear);
+        let mut answer = Vec::new();
+        acceptor
+            .receive(&out, &Limits::default(), &mut answer)
+            .unwrap();
+        let step = initiator.receive(&answer, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((InitiatorStep::Prove(_), _))), "{step:?}");
+        assert_eq!(initiator.takes_clear(), takes_clear);
+    }
 }
