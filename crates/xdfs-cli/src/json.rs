@@ -4,8 +4,9 @@
 //! raises [`SCHEMA`].
 
 use serde::Serialize;
-use xdfs::{Fault, LimitedBy, Progress, Retry, TransferResult};
+use xdfs::{DigestValue, Fault, LimitedBy, Progress, Retry, TransferResult};
 
+use crate::paths::json::Said;
 use crate::progress;
 
 /// Version of the schema.
@@ -21,8 +22,16 @@ pub(crate) struct Record<'a> {
 
 /// What a line says.
 #[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
+#[serde(untagged)]
 enum Body<'a> {
+    Copy(CopyBody<'a>),
+    Path(Said<'a>),
+}
+
+/// What a line about copies says, and any failure.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum CopyBody<'a> {
     Progress(ProgressBody<'a>),
     File(FileBody<'a>),
     Error(ErrorBody<'a>),
@@ -41,10 +50,19 @@ struct ProgressBody<'a> {
     seconds: f64,
 }
 
+/// A digest of a whole file.
 #[derive(Debug, Serialize)]
-struct Digest {
+pub(crate) struct Digest {
     kind: &'static str,
     value: Option<String>,
+}
+
+impl Digest {
+    /// The same, for JSON.
+    pub(crate) fn new(value: &DigestValue) -> Self {
+        let (kind, value) = progress::digest(value);
+        Self { kind, value }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -144,15 +162,22 @@ fn limited_by(what: LimitedBy) -> &'static str {
 }
 
 fn digest(result: &TransferResult) -> Digest {
-    let (kind, value) = progress::digest(&result.digest);
-    Digest { kind, value }
+    Digest::new(&result.digest)
 }
 
 impl<'a> Record<'a> {
-    fn new(body: Body<'a>) -> Self {
+    fn new(body: CopyBody<'a>) -> Self {
         Self {
             schema: SCHEMA,
-            body,
+            body: Body::Copy(body),
+        }
+    }
+
+    /// What a command about paths says.
+    pub(crate) fn said(said: Said<'a>) -> Self {
+        Self {
+            schema: SCHEMA,
+            body: Body::Path(said),
         }
     }
 
@@ -165,7 +190,7 @@ impl<'a> Record<'a> {
         seconds: f64,
     ) -> Self {
         let moved = progress.bytes.saturating_sub(progress.resumed_bytes);
-        Self::new(Body::Progress(ProgressBody {
+        Self::new(CopyBody::Progress(ProgressBody {
             source,
             target,
             bytes: progress.bytes,
@@ -188,7 +213,7 @@ impl<'a> Record<'a> {
         result: &TransferResult,
         dry_run: bool,
     ) -> Self {
-        Self::new(Body::File(FileBody {
+        Self::new(CopyBody::File(FileBody {
             source,
             target,
             bytes: result.bytes,
@@ -205,12 +230,21 @@ impl<'a> Record<'a> {
 
     /// A failure, of a file if `places` names it.
     pub(crate) fn error(places: Option<(&'a str, &'a str)>, fault: &'a Fault) -> Self {
+        Self::failure(places.map(|p| p.0), places.map(|p| p.1), fault)
+    }
+
+    /// A failure of an operand of a command about paths, or of the command.
+    pub(crate) fn operand_error(operand: Option<&'a str>, fault: &'a Fault) -> Self {
+        Self::failure(operand, None, fault)
+    }
+
+    fn failure(source: Option<&'a str>, target: Option<&'a str>, fault: &'a Fault) -> Self {
         let (retry, retry_after_ms) = match fault.retry {
             Retry::Never => ("never", None),
             Retry::Now => ("now", None),
             Retry::AfterMs(ms) => ("after", Some(ms)),
         };
-        Self::new(Body::Error(ErrorBody {
+        Self::new(CopyBody::Error(ErrorBody {
             code: fault.code.as_str(),
             side: fault.side.to_string(),
             operation: &fault.operation,
@@ -221,8 +255,8 @@ impl<'a> Record<'a> {
             retry,
             retry_after_ms,
             exit_code: fault.code.exit_code(),
-            source: places.map(|(source, _)| source),
-            target: places.map(|(_, target)| target),
+            source,
+            target,
         }))
     }
 
@@ -233,7 +267,7 @@ impl<'a> Record<'a> {
         totals: &Totals,
         only: Option<&TransferResult>,
     ) -> Self {
-        Self::new(Body::Result(ResultBody {
+        Self::new(CopyBody::Result(ResultBody {
             source,
             target,
             bytes: totals.bytes,
@@ -263,7 +297,7 @@ impl<'a> Record<'a> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use xdfs::{Code, DigestValue};
+    use xdfs::Code;
 
     use super::*;
 

@@ -3,8 +3,10 @@
 //! Nothing here acts. Each command has a file here with its flags and one beside `main.rs` that
 //! carries it out. Values are checked as far as that needs neither files nor the network.
 
+mod change;
 mod cp;
 mod demo;
+mod look;
 mod perf;
 mod serve;
 mod users;
@@ -15,8 +17,14 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::Deserialize;
 use tracing::Level;
 
+pub(crate) use change::{
+    ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
+};
 pub(crate) use cp::CpFlags;
 pub(crate) use demo::DemoFlags;
+pub(crate) use look::{
+    CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, words,
+};
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
@@ -30,6 +38,7 @@ Examples:
   xdfs serve --root /srv/data               offer a directory on 127.0.0.1:2799
   xdfs cp big.img xdfs://localhost/big.img  upload
   xdfs cp xdfs://localhost/big.img .        download
+  xdfs ls -l xdfs://localhost/              look at what is there
 
 See 'xdfs COMMAND --help' for the flags of a command.";
 
@@ -61,7 +70,38 @@ pub(crate) enum Command {
     /// Serve a directory.
     Serve(ServeFlags),
     /// Copy files to or from a server.
+    #[command(visible_aliases = ["put", "get"])]
     Cp(CpFlags),
+    /// List what is in directories on a server.
+    Ls(LsFlags),
+    /// Show what is known of paths on a server.
+    Stat(StatFlags),
+    /// Print files on a server.
+    Cat(CatFlags),
+    /// Find paths under directories on a server.
+    Find(FindFlags),
+    /// Compute digests of files on a server, there.
+    Sum(SumFlags),
+    /// Show the space of the file systems that hold paths on a server.
+    Df(DfFlags),
+    /// Show how much space trees on a server take.
+    Du(DuFlags),
+    /// Make directories on a server.
+    Mkdir(MkdirFlags),
+    /// Remove files, and with -r trees, on a server.
+    Rm(RmFlags),
+    /// Give paths on a server other names.
+    Mv(MvFlags),
+    /// Give a file on a server a further name, or make a symbolic link.
+    Ln(LnFlags),
+    /// Set the times of paths on a server; make files that are missing.
+    Touch(TouchFlags),
+    /// Set permissions of paths on a server.
+    Chmod(ChmodFlags),
+    /// Set the owner and the group of paths on a server.
+    Chown(ChownFlags),
+    /// Set the length of files on a server.
+    Truncate(TruncateFlags),
     /// Measure the rate to or from a server, memory to memory.
     Perf(PerfFlags),
     /// Show on this machine that it works, and how fast.
@@ -348,7 +388,12 @@ mod tests {
             "xdfs demo --size 0",
             "xdfs completions tcsh",
             "xdfs",
-            "xdfs mv a b",
+            "xdfs mv a",
+            "xdfs rm",
+            "xdfs chmod xdfs://h/a",
+            "xdfs chmod 9 xdfs://h/a",
+            "xdfs touch -d never xdfs://h/a",
+            "xdfs find xdfs://h -type x",
         ] {
             assert!(parse(line).is_err(), "{line} was accepted");
         }

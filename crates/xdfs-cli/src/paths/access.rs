@@ -1,0 +1,100 @@
+//! `xdfs chmod` and `xdfs chown`.
+
+use xdfs::{Answer, Attributes, Call, Client, Fault, FileKind};
+
+use super::operand::{Operand, last_part};
+use super::walk::{Found, Step, Walk};
+use super::work::{InFlight, Work, stat};
+use crate::flags::{ChmodFlags, ChownFlags};
+
+/// Carries out `xdfs chmod` and returns the exit code.
+pub(crate) fn chmod(flags: &ChmodFlags) -> u8 {
+    let mut work = Work::new("chmod", &flags.common);
+    let set = |path: &[u8], a: &Attributes| Call::SetMode {
+        path: path.to_vec(),
+        mode: flags.mode.apply(a.mode, a.kind == FileKind::Directory),
+    };
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let attributes = stat(&client, &operand.path, true)?;
+        client.call(set(&operand.path, &attributes))?;
+        if flags.recursive {
+            // The permissions of a link are of no use, and what it points to isn't in the tree.
+            let below = |found: &Found| {
+                let is_link = found.attributes.kind == FileKind::Symlink;
+                (!is_link).then(|| set(&found.path, &found.attributes))
+            };
+            change_below(work, &client, operand, attributes, below);
+        }
+        work.done(operand);
+        Ok(())
+    });
+    work.finish()
+}
+
+/// Carries out `xdfs chown` and returns the exit code.
+pub(crate) fn chown(flags: &ChownFlags) -> u8 {
+    let mut work = Work::new("chown", &flags.common);
+    let set = |path: &[u8], follow: bool| Call::SetOwner {
+        path: path.to_vec(),
+        uid: flags.owner.uid,
+        gid: flags.owner.gid,
+        follow,
+    };
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let follow = !flags.no_dereference && !flags.recursive;
+        client.call(set(&operand.path, follow))?;
+        if flags.recursive {
+            let attributes = stat(&client, &operand.path, false)?;
+            let below = |found: &Found| Some(set(&found.path, false));
+            change_below(work, &client, operand, attributes, below);
+        }
+        work.done(operand);
+        Ok(())
+    });
+    work.finish()
+}
+
+/// Makes a call for everything below an operand. Faults are reported here.
+fn change_below(
+    work: &mut Work,
+    client: &Client,
+    operand: &Operand,
+    attributes: Attributes,
+    call_for: impl Fn(&Found) -> Option<Call>,
+) {
+    let start = Found {
+        name: last_part(&operand.path).to_vec(),
+        path: operand.path.clone(),
+        attributes,
+        depth: 0,
+    };
+    let tell = |work: &mut Work, outcome: Option<((), Result<Answer, Fault>)>| {
+        if let Some(((), Err(fault))) = outcome {
+            work.fault(Some(&operand.text), &fault);
+        }
+    };
+    let mut calls = InFlight::new(client);
+    // No listing ahead: a directory is changed before it is looked into, as that may allow it.
+    for step in Walk::new(client, start, u32::MAX, 0) {
+        match step {
+            Step::Entry(found) if found.depth > 0 => {
+                let Some(call) = call_for(&found) else {
+                    continue;
+                };
+                if found.is_directory() {
+                    tell(work, Some(((), client.call(call))));
+                } else {
+                    let earliest = calls.push((), call);
+                    tell(work, earliest);
+                }
+            }
+            Step::Entry(_) | Step::Left(_) => {}
+            Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+        }
+    }
+    while let Some(outcome) = calls.pop() {
+        tell(work, Some(outcome));
+    }
+}

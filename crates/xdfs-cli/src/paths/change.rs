@@ -1,0 +1,323 @@
+//! `xdfs mkdir`, `rm`, `mv`, `ln`, `touch` and `truncate`.
+
+use xdfs::{
+    Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, RemotePlace, TransferOptions,
+};
+
+use super::operand::{Operand, is_root, join, last_part, text_of};
+use super::time;
+use super::work::{Work, stat};
+use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};
+
+/// Permissions of a new directory before those who may not are taken out.
+const DIRECTORY_MODE: u32 = 0o777;
+
+/// Makes a call that answers with nothing but its end.
+fn change(client: &Client, call: Call) -> Result<(), Fault> {
+    client.call(call).map(|_| ())
+}
+
+/// Carries out `xdfs mkdir` and returns the exit code.
+pub(crate) fn mkdir(flags: &MkdirFlags) -> u8 {
+    let mut work = Work::new("mkdir", &flags.common);
+    let mode = flags
+        .mode
+        .as_ref()
+        .map(|mode| mode.apply(DIRECTORY_MODE, true));
+    work.each(&flags.urls, |work, operand| {
+        let call = Call::MakeDirectory {
+            path: operand.path.clone(),
+            mode,
+            parents: flags.parents,
+        };
+        let made = change(&*work.client(operand)?, call);
+        made.map_err(|fault| match fault.code {
+            Code::AlreadyExists => fault.hint("use --parents to take it as it is"),
+            Code::NotFound => fault.hint("use --parents to make the directories above it"),
+            _ => fault,
+        })?;
+        work.done(operand);
+        Ok(())
+    });
+    work.finish()
+}
+
+/// Carries out `xdfs rm` and returns the exit code.
+pub(crate) fn rm(flags: &RmFlags) -> u8 {
+    let mut work = Work::new("rm", &flags.common);
+    work.each(&flags.urls, |work, operand| {
+        if is_root(&operand.path) {
+            let cause = "the root of a server is never removed";
+            return Err(Fault::new(Code::InvalidArgument, "remove", cause)
+                .path(&operand.path)
+                .hint("name what is in it"));
+        }
+        match remove(&*work.client(operand)?, operand, flags) {
+            Err(fault) if flags.force && fault.code == Code::NotFound => {}
+            removed => {
+                removed?;
+                work.done(operand);
+            }
+        }
+        Ok(())
+    });
+    work.finish()
+}
+
+fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fault> {
+    let path = operand.path.clone();
+    // A link with a slash at its end would be what it points to: that is not removed.
+    let is_directory = stat(client, &path, false)?.kind == FileKind::Directory;
+    if !is_directory {
+        if operand.is_written_as_directory() {
+            let cause = "it is no directory";
+            return Err(Fault::new(Code::NotDirectory, "remove", cause).path(path));
+        }
+        return change(client, Call::RemoveFile { path });
+    }
+    if flags.recursive {
+        return change(client, Call::RemoveTree { path });
+    }
+    if flags.dir {
+        return change(client, Call::RemoveDirectory { path });
+    }
+    Err(Fault::new(Code::IsDirectory, "remove", "it is a directory")
+        .path(path)
+        .hint("use -r to remove it with everything in it, or -d if it is empty"))
+}
+
+/// Where something goes that is put under, or into, a target.
+fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result<Vec<u8>, Fault> {
+    let into = many || target.is_written_as_directory();
+    let found = match stat(client, &target.path, true) {
+        Ok(attributes) => Some(attributes.kind),
+        Err(fault) if fault.code == Code::NotFound && !into => None,
+        Err(fault) => return Err(fault),
+    };
+    match found {
+        Some(FileKind::Directory) => Ok(join(&target.path, name)),
+        _ if into => {
+            let cause = "the target is no directory";
+            Err(Fault::new(Code::NotDirectory, "look at the target", cause).path(&target.path))
+        }
+        _ => Ok(target.path.clone()),
+    }
+}
+
+fn two_servers(operation: &str) -> Fault {
+    let cause = "the two paths are on different servers, or for different users";
+    Fault::new(Code::InvalidArgument, operation, cause)
+        .hint("copy with xdfs cp to this machine and from there")
+}
+
+/// Carries out `xdfs mv` and returns the exit code.
+pub(crate) fn mv(flags: &MvFlags) -> u8 {
+    let mut work = Work::new("mv", &flags.common);
+    // At least two, as the definition of the flags says.
+    let Some((last, sources)) = flags.urls.split_last() else {
+        return work.finish();
+    };
+    let target = match Operand::parse(last) {
+        Ok(target) => target,
+        Err(fault) => {
+            work.fault(Some(&text_of(last)), &fault);
+            return work.finish();
+        }
+    };
+    work.each(sources, |work, source| {
+        if !source.shares_session(&target) {
+            return Err(two_servers("rename"));
+        }
+        if is_root(&source.path) {
+            let cause = "the root of a server keeps its place";
+            return Err(Fault::new(Code::InvalidArgument, "rename", cause).path(&source.path));
+        }
+        let client = work.client(source)?;
+        let to = landing(&client, &target, last_part(&source.path), sources.len() > 1)?;
+        let renamed = change(
+            &client,
+            Call::Rename {
+                from: source.path.clone(),
+                to: to.clone(),
+                overwrite: flags.force,
+            },
+        );
+        match renamed {
+            Err(fault) if fault.code == Code::AlreadyExists && flags.no_clobber => return Ok(()),
+            Err(fault) if fault.code == Code::AlreadyExists => {
+                return Err(fault.path(to).hint("use --force to replace it"));
+            }
+            renamed => renamed?,
+        }
+        work.done(source);
+        Ok(())
+    });
+    work.finish()
+}
+
+/// Carries out `xdfs ln` and returns the exit code.
+pub(crate) fn ln(flags: &LnFlags) -> u8 {
+    let mut work = Work::new("ln", &flags.common);
+    work.one(&text_of(&flags.link), |work| make_link(work, flags));
+    work.finish()
+}
+
+fn make_link(work: &mut Work, flags: &LnFlags) -> Result<(), Fault> {
+    let mut link = Operand::parse(&flags.link)?;
+    let client = work.client(&link)?;
+    let call = if flags.symbolic {
+        let text = flags.target.as_encoded_bytes();
+        if RemotePlace::is_remote(&text_of(&flags.target)) {
+            let cause = "the text of a symbolic link is a path, not a URL";
+            return Err(
+                Fault::new(Code::InvalidArgument, "make a symbolic link", cause)
+                    .path(text)
+                    .hint("write the path as seen from the directory of the link"),
+            );
+        }
+        link.path = landing(&client, &link, last_part(text), false)?;
+        Call::Symlink {
+            target: text.to_vec(),
+            path: link.path.clone(),
+        }
+    } else {
+        let existing = Operand::parse(&flags.target)?;
+        if !existing.shares_session(&link) {
+            return Err(two_servers("link a file"));
+        }
+        link.path = landing(&client, &link, last_part(&existing.path), false)?;
+        Call::Link {
+            existing: existing.path,
+            path: link.path.clone(),
+        }
+    };
+    let made = match change(&client, call.clone()) {
+        Err(fault) if fault.code == Code::AlreadyExists && flags.force => {
+            let path = link.path.clone();
+            change(&client, Call::RemoveFile { path })?;
+            change(&client, call)
+        }
+        made => made,
+    };
+    made.map_err(|fault| match fault.code {
+        Code::AlreadyExists => fault.hint("use --force to replace it"),
+        _ => fault,
+    })?;
+    work.done(&link);
+    Ok(())
+}
+
+/// Makes an empty file.
+fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
+    let options = TransferOptions {
+        length: Some(0),
+        resume: false,
+        digest: DigestKind::None,
+        ..TransferOptions::default()
+    };
+    let made = client.upload(&LocalPlace::Memory, path, &options)?.wait();
+    match made {
+        // Somebody else was faster: it is there.
+        Err(fault) if fault.code == Code::AlreadyExists => Ok(()),
+        made => made.map(|_| ()),
+    }
+}
+
+/// Times of the last read and the last change, in nanoseconds since 1970.
+type Times = (i64, i64);
+
+/// Carries out `xdfs touch` and returns the exit code.
+pub(crate) fn touch(flags: &TouchFlags) -> u8 {
+    let mut work = Work::new("touch", &flags.common).with_transfers();
+    let times = match wanted_times(&mut work, flags) {
+        Ok(times) => times,
+        Err(fault) => {
+            let reference = flags.reference.as_deref().map(text_of);
+            work.fault(reference.as_deref(), &fault);
+            return work.finish();
+        }
+    };
+    let both = flags.access == flags.modified;
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let call = Call::SetTimes {
+            path: operand.path.clone(),
+            atime_ns: (both || flags.access).then_some(times.0),
+            mtime_ns: (both || flags.modified).then_some(times.1),
+            follow: true,
+        };
+        match change(&client, call.clone()) {
+            Err(fault) if fault.code == Code::NotFound => {
+                if flags.no_create {
+                    return Ok(());
+                }
+                if operand.is_written_as_directory() {
+                    return Err(fault);
+                }
+                make_file(&client, &operand.path)?;
+                change(&client, call)?;
+            }
+            set => set?,
+        }
+        work.done(operand);
+        Ok(())
+    });
+    work.finish()
+}
+
+/// The times that the flags ask for.
+///
+/// # Errors
+/// The reference can't be looked at.
+fn wanted_times(work: &mut Work, flags: &TouchFlags) -> Result<Times, Fault> {
+    let Some(reference) = &flags.reference else {
+        let time = flags.date.or(flags.stamp).unwrap_or_else(time::now);
+        return Ok((time, time));
+    };
+    if RemotePlace::is_remote(&text_of(reference)) {
+        let operand = Operand::parse(reference)?;
+        let attributes = stat(&*work.client(&operand)?, &operand.path, true)?;
+        return Ok((attributes.atime_ns, attributes.mtime_ns));
+    }
+    let path = reference.as_encoded_bytes();
+    let at = |error: &std::io::Error| Fault::from_io("look at the reference", path, error);
+    let metadata = std::fs::metadata(reference).map_err(|e| at(&e))?;
+    let times = (metadata.accessed(), metadata.modified());
+    let nanoseconds = |time: std::io::Result<_>| time.map(time::nanoseconds_of);
+    Ok((
+        nanoseconds(times.0).map_err(|e| at(&e))?,
+        nanoseconds(times.1).map_err(|e| at(&e))?,
+    ))
+}
+
+/// Carries out `xdfs truncate` and returns the exit code.
+pub(crate) fn truncate(flags: &TruncateFlags) -> u8 {
+    let mut work = Work::new("truncate", &flags.common).with_transfers();
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let path = operand.path.clone();
+        let bytes = match stat(&client, &path, true) {
+            Ok(attributes) => attributes.size,
+            Err(fault) if fault.code == Code::NotFound => {
+                if flags.no_create {
+                    return Ok(());
+                }
+                make_file(&client, &path)?;
+                0
+            }
+            Err(fault) => return Err(fault),
+        };
+        let length = flags.size.of(bytes).ok_or_else(|| {
+            Fault::new(
+                Code::InvalidArgument,
+                "set the length",
+                "there is no such length",
+            )
+            .path(&path)
+        })?;
+        change(&client, Call::Truncate { path, length })?;
+        work.done(operand);
+        Ok(())
+    });
+    work.finish()
+}

@@ -1,0 +1,286 @@
+//! Values of the flags about paths: what `find` looks for, owners, new lengths.
+
+use clap::ValueEnum;
+use xdfs::FileKind;
+
+use crate::size;
+
+/// Nanoseconds of a day.
+const DAY_NS: i64 = 86_400 * 1_000_000_000;
+
+/// A number that is to be met, passed, or not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Exactly,
+    More,
+    Less,
+}
+
+impl Bound {
+    /// Takes the sign off a word.
+    fn split(text: &str) -> (Self, &str) {
+        match text.as_bytes().first() {
+            Some(b'+') => (Self::More, &text[1..]),
+            Some(b'-') => (Self::Less, &text[1..]),
+            _ => (Self::Exactly, text),
+        }
+    }
+
+    fn holds<T: Ord>(self, found: T, wanted: T) -> bool {
+        match self {
+            Self::Exactly => found == wanted,
+            Self::More => found > wanted,
+            Self::Less => found < wanted,
+        }
+    }
+}
+
+/// What `find -size` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SizeTest {
+    bound: Bound,
+    units: u64,
+    unit: u64,
+}
+
+impl SizeTest {
+    /// Whether a file of so many bytes is meant.
+    pub(crate) fn holds(&self, bytes: u64) -> bool {
+        self.bound.holds(bytes.div_ceil(self.unit), self.units)
+    }
+}
+
+/// Reads a test of sizes.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub(crate) fn parse_size_test(text: &str) -> Result<SizeTest, String> {
+    let (bound, rest) = Bound::split(text);
+    let (number, unit) = match rest.as_bytes().last() {
+        Some(b'c') => (&rest[..rest.len() - 1], 1),
+        Some(b'k' | b'K') => (&rest[..rest.len() - 1], 1 << 10),
+        Some(b'M') => (&rest[..rest.len() - 1], 1 << 20),
+        Some(b'G') => (&rest[..rest.len() - 1], 1 << 30),
+        Some(b'T') => (&rest[..rest.len() - 1], 1 << 40),
+        _ => (rest, 512),
+    };
+    match whole(number) {
+        Some(units) => Ok(SizeTest { bound, units, unit }),
+        None => Err("a size is a number and c, k, M, G or T, after + for more, - for less".into()),
+    }
+}
+
+/// What `find -mtime` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Days {
+    bound: Bound,
+    days: i64,
+}
+
+impl Days {
+    /// Whether the time is meant.
+    pub(crate) fn holds(&self, time_ns: i64, now_ns: i64) -> bool {
+        let days = now_ns.saturating_sub(time_ns).div_euclid(DAY_NS);
+        self.bound.holds(days, self.days)
+    }
+}
+
+/// Reads a number of days.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub(crate) fn parse_days(text: &str) -> Result<Days, String> {
+    let (bound, rest) = Bound::split(text);
+    match whole(rest).and_then(|days| i64::try_from(days).ok()) {
+        Some(days) => Ok(Days { bound, days }),
+        None => Err("days are a whole number, after + for more, - for less".into()),
+    }
+}
+
+/// A number of nothing but digits.
+fn whole(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+/// What `find -type` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FindKind {
+    /// A regular file.
+    F,
+    /// A directory.
+    D,
+    /// A symbolic link.
+    L,
+    /// A named pipe.
+    P,
+    /// A socket.
+    S,
+    /// A block device.
+    B,
+    /// A character device.
+    C,
+}
+
+impl FindKind {
+    /// Whether the kind is meant.
+    pub(crate) fn holds(self, kind: FileKind) -> bool {
+        kind == match self {
+            Self::F => FileKind::File,
+            Self::D => FileKind::Directory,
+            Self::L => FileKind::Symlink,
+            Self::P => FileKind::Fifo,
+            Self::S => FileKind::Socket,
+            Self::B => FileKind::BlockDevice,
+            Self::C => FileKind::CharacterDevice,
+        }
+    }
+}
+
+/// What `chown` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The number of the owner.
+    pub(crate) uid: Option<u32>,
+    /// The number of the group.
+    pub(crate) gid: Option<u32>,
+}
+
+/// Reads an owner: `UID`, `UID:GID` or `:GID`.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub(crate) fn parse_owner(text: &str) -> Result<Owner, String> {
+    let (uid, gid) = match text.split_once(':') {
+        Some((uid, gid)) => (uid, Some(gid)),
+        None => (text, None),
+    };
+    // The largest number stands for "leave it" in the system, and is no owner.
+    let number = |text: &str| {
+        whole(text)
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|&number| number != u32::MAX)
+            .ok_or_else(|| format!("'{text}' is no number; names of accounts are not looked up"))
+    };
+    let owner = Owner {
+        uid: if uid.is_empty() && gid.is_some() {
+            None
+        } else {
+            Some(number(uid)?)
+        },
+        gid: gid.map(number).transpose()?,
+    };
+    Ok(owner)
+}
+
+/// What `truncate -s` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewLength {
+    /// So many bytes.
+    Exactly(u64),
+    /// So many more.
+    More(u64),
+    /// So many fewer, down to none.
+    Less(u64),
+}
+
+impl NewLength {
+    /// The length of a file that has so many bytes; `None` if there is no such number.
+    pub(crate) fn of(self, bytes: u64) -> Option<u64> {
+        match self {
+            Self::Exactly(length) => Some(length),
+            Self::More(more) => bytes.checked_add(more),
+            Self::Less(less) => Some(bytes.saturating_sub(less)),
+        }
+    }
+}
+
+/// Reads a new length.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub(crate) fn parse_new_length(text: &str) -> Result<NewLength, String> {
+    let (bound, rest) = Bound::split(text);
+    let bytes = size::parse_size(rest)?;
+    Ok(match bound {
+        Bound::Exactly => NewLength::Exactly(bytes),
+        Bound::More => NewLength::More(bytes),
+        Bound::Less => NewLength::Less(bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_up_to_their_unit() {
+        for (test, bytes, holds) in [
+            ("1", 1, true),
+            ("1", 513, false),
+            ("+1", 513, true),
+            ("-1", 1, false),
+            ("-1", 0, true),
+            ("5c", 5, true),
+            ("+5c", 5, false),
+            ("1k", 1024, true),
+            ("1M", 1, true),
+            ("+1M", (1 << 20) + 1, true),
+            ("-1G", 1, false),
+        ] {
+            let parsed = parse_size_test(test).unwrap();
+            assert_eq!(parsed.holds(bytes), holds, "{test} {bytes}");
+        }
+        for bad in [
+            "",
+            "+",
+            "k",
+            "1.5k",
+            "--1",
+            "1x",
+            "99999999999999999999",
+            "\u{e9}",
+        ] {
+            assert!(parse_size_test(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn days_are_rounded_down() {
+        let now = 10 * DAY_NS;
+        for (test, days_ago, holds) in [
+            ("0", 0, true),
+            ("1", 1, true),
+            ("+1", 1, false),
+            ("+1", 2, true),
+            ("-1", 0, true),
+            ("-1", 1, false),
+        ] {
+            let parsed = parse_days(test).unwrap();
+            let time = now - days_ago * DAY_NS - 5;
+            assert_eq!(parsed.holds(time, now), holds, "{test} {days_ago}");
+        }
+        assert!(!parse_days("0").unwrap().holds(i64::MAX, now));
+        assert!(parse_days("x").is_err() && parse_days("").is_err());
+    }
+
+    #[test]
+    fn owners() {
+        let owner = |uid, gid| Ok(Owner { uid, gid });
+        assert_eq!(parse_owner("0"), owner(Some(0), None));
+        assert_eq!(parse_owner("10:20"), owner(Some(10), Some(20)));
+        assert_eq!(parse_owner(":20"), owner(None, Some(20)));
+        for bad in ["", ":", "alice", "1:", "1:staff", "4294967295", "-1"] {
+            assert!(parse_owner(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lengths() {
+        assert_eq!(parse_new_length("1K").unwrap().of(7), Some(1024));
+        assert_eq!(parse_new_length("+1K").unwrap().of(7), Some(1031));
+        assert_eq!(parse_new_length("-1K").unwrap().of(7), Some(0));
+        assert_eq!(parse_new_length("+1").unwrap().of(u64::MAX), None);
+        assert!(parse_new_length("").is_err() && parse_new_length("+-1").is_err());
+    }
+}

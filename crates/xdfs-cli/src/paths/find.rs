@@ -1,0 +1,78 @@
+//! `xdfs find`.
+
+use super::glob::Glob;
+use super::json::Said;
+use super::operand::last_part;
+use super::time;
+use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
+use super::work::{Work, stat};
+use crate::flags::FindFlags;
+
+/// What is looked for.
+struct Tests<'a> {
+    flags: &'a FindFlags,
+    name: Option<Glob>,
+    now_ns: i64,
+}
+
+impl Tests<'_> {
+    fn hold(&self, found: &Found) -> bool {
+        let (flags, a) = (self.flags, &found.attributes);
+        flags.kind.is_none_or(|kind| kind.holds(a.kind))
+            && flags.size.is_none_or(|size| size.holds(a.size))
+            && flags
+                .mtime
+                .is_none_or(|days| days.holds(a.mtime_ns, self.now_ns))
+            && flags.newer.is_none_or(|time| a.mtime_ns > time)
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|name| name.matches(&found.name))
+    }
+}
+
+/// Carries out the command and returns the exit code.
+pub(crate) fn find(flags: &FindFlags) -> u8 {
+    let mut work = Work::new("find", &flags.common);
+    let quoting = work.quoting(flags.print0);
+    let tests = Tests {
+        flags,
+        name: flags
+            .name
+            .as_ref()
+            .map(|name| Glob::new(name.as_encoded_bytes())),
+        now_ns: time::now(),
+    };
+    let end: &[u8] = if flags.print0 { b"\0" } else { b"\n" };
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let path = operand.path.clone();
+        let start = Found {
+            attributes: stat(&client, &path, false)?,
+            name: last_part(&path).to_vec(),
+            path,
+            depth: 0,
+        };
+        let depth_max = flags.maxdepth.unwrap_or(u32::MAX);
+        for step in Walk::new(&*client, start, depth_max, LISTINGS_AHEAD) {
+            match step {
+                Step::Entry(found) if tests.hold(&found) => {
+                    if work.is_json() {
+                        let said = Said::entry(&operand.text, &found.path, &found.attributes, None);
+                        work.say(said);
+                    } else {
+                        work.print(&quoting.write(&found.path));
+                        work.print(end);
+                    }
+                }
+                Step::Entry(_) | Step::Left(_) => {}
+                Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+            }
+            if work.is_unread() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    work.finish()
+}

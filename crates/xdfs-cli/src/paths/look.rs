@@ -1,0 +1,342 @@
+//! `xdfs ls` and `xdfs stat`.
+
+use std::cmp::Reverse;
+
+use jiff::tz::TimeZone;
+use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind};
+
+use super::json::{Said, kind_word};
+use super::mode::mode_text;
+use super::operand::{Operand, join};
+use super::quote::Quoting;
+use super::text::{align, human};
+use super::time;
+use super::walk::{LISTINGS_AHEAD, List as _};
+use super::work::{InFlight, Work, stat as look_at, unexpected};
+use crate::flags::{LsFlags, StatFlags};
+
+/// Bytes of a block in the output of `stat`, as usual there.
+const BLOCK_BYTES: u64 = 512;
+
+/// A line of a listing.
+struct Item {
+    /// The name as it is shown.
+    name: Vec<u8>,
+    path: Vec<u8>,
+    attributes: Attributes,
+    /// What a symbolic link says, if that was asked for.
+    target: Option<Vec<u8>>,
+}
+
+/// How a listing looks.
+struct Look<'a> {
+    flags: &'a LsFlags,
+    quoting: Quoting,
+    zone: TimeZone,
+    now_ns: i64,
+    /// A directory with its name before it, or something else, was listed already.
+    begun: bool,
+    headed: bool,
+}
+
+/// A directory that is to be listed.
+struct Directory {
+    operand: Operand,
+    path: Vec<u8>,
+}
+
+/// Carries out `xdfs ls` and returns the exit code.
+pub(crate) fn ls(flags: &LsFlags) -> u8 {
+    let mut work = Work::new("ls", &flags.common);
+    let mut look = Look {
+        flags,
+        quoting: work.quoting(flags.zero),
+        zone: TimeZone::system(),
+        now_ns: time::now(),
+        begun: false,
+        headed: flags.urls.len() > 1 || flags.recursive,
+    };
+    // What is no directory comes first, all together.
+    let mut directories = Vec::new();
+    let mut items: Vec<(String, Item)> = Vec::new();
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let follow = !flags.long && !flags.directory;
+        let attributes = match look_at(&client, &operand.path, follow) {
+            // A link that leads nowhere is something, too.
+            Err(fault) if follow && fault.code == Code::NotFound => {
+                look_at(&client, &operand.path, false)?
+            }
+            other => other?,
+        };
+        if attributes.kind == FileKind::Directory && !flags.directory {
+            directories.push(Directory {
+                operand: operand.clone(),
+                path: operand.path.clone(),
+            });
+            return Ok(());
+        }
+        let target = match attributes.kind {
+            FileKind::Symlink if flags.long || work.is_json() => {
+                link_target(client.call(read_link(&operand.path)), &operand.path).ok()
+            }
+            _ => None,
+        };
+        let item = Item {
+            name: operand.path.clone(),
+            path: operand.path.clone(),
+            attributes,
+            target,
+        };
+        items.push((operand.text.clone(), item));
+        Ok(())
+    });
+    items.sort_by(|(_, a), (_, b)| look.order(a, b));
+    if work.is_json() {
+        for (operand, item) in &items {
+            say(&mut work, operand, item);
+        }
+    } else {
+        let items: Vec<Item> = items.into_iter().map(|(_, item)| item).collect();
+        look.begun |= !items.is_empty();
+        look.lines(&mut work, &items);
+    }
+    for Directory { operand, path } in directories {
+        list(&mut work, &mut look, &operand, path);
+    }
+    work.finish()
+}
+
+fn say(work: &mut Work, operand: &str, item: &Item) {
+    let target = item.target.as_deref();
+    work.say(Said::entry(operand, &item.path, &item.attributes, target));
+}
+
+fn read_link(path: &[u8]) -> Call {
+    Call::ReadLink {
+        path: path.to_vec(),
+    }
+}
+
+fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fault> {
+    match answer? {
+        Answer::Target(target) => Ok(target),
+        _ => Err(unexpected("read a symbolic link", path)),
+    }
+}
+
+/// Lists a directory, and those in it if that is wanted. Faults are reported here.
+fn list(work: &mut Work, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) {
+    let client = match work.client(operand) {
+        Ok(client) => client,
+        Err(fault) => return work.fault(Some(&operand.text), &fault),
+    };
+    // Directories whose turn comes, the next one at the end, and listings that were asked for.
+    let mut later: Vec<(Vec<u8>, Option<_>)> = vec![(path, None)];
+    loop {
+        let ahead = later.len().saturating_sub(LISTINGS_AHEAD);
+        for (path, pending) in &mut later[ahead..] {
+            pending.get_or_insert_with(|| client.start(path));
+        }
+        let Some((path, Some(pending))) = later.pop() else {
+            return;
+        };
+        if work.is_unread() {
+            return;
+        }
+        let mut items = Vec::new();
+        let outcome = client.finish(pending, &path, &mut |Entry { name, attributes }| {
+            if look.flags.all || !name.starts_with(b".") {
+                items.push(Item {
+                    path: join(&path, &name),
+                    name,
+                    attributes,
+                    target: None,
+                });
+            }
+        });
+        if let Err(fault) = outcome {
+            work.fault(Some(&operand.text), &fault);
+            if items.is_empty() {
+                continue;
+            }
+        }
+        items.sort_by(|a, b| look.order(a, b));
+        if look.flags.long || work.is_json() {
+            read_links(&client, &mut items);
+        }
+        if look.flags.recursive {
+            let directories = items.iter().rev().filter(|item| is_directory(item));
+            later.extend(directories.map(|item| (item.path.clone(), None)));
+        }
+        if work.is_json() {
+            items.iter().for_each(|item| say(work, &operand.text, item));
+        } else {
+            look.heading(work, &path);
+            look.lines(work, &items);
+        }
+    }
+}
+
+fn is_directory(item: &Item) -> bool {
+    item.attributes.kind == FileKind::Directory
+}
+
+/// Asks what the symbolic links say. Those that are gone meanwhile say nothing.
+fn read_links(client: &Client, items: &mut [Item]) {
+    let mut calls = InFlight::new(client);
+    let mut found = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        if item.attributes.kind == FileKind::Symlink {
+            found.extend(calls.push(at, read_link(&item.path)));
+        }
+    }
+    while let Some(answer) = calls.pop() {
+        found.push(answer);
+    }
+    for (at, answer) in found {
+        items[at].target = link_target(answer, &items[at].path).ok();
+    }
+}
+
+impl Look<'_> {
+    fn order(&self, a: &Item, b: &Item) -> std::cmp::Ordering {
+        let key = |item: &Item| {
+            let number = match (self.flags.by_time, self.flags.by_size) {
+                (true, _) => i128::from(item.attributes.mtime_ns),
+                (_, true) => i128::from(item.attributes.size),
+                _ => 0,
+            };
+            Reverse(number)
+        };
+        let order = key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name));
+        if self.flags.reverse {
+            order.reverse()
+        } else {
+            order
+        }
+    }
+
+    /// What stands before the names in a directory.
+    fn heading(&mut self, work: &mut Work, path: &[u8]) {
+        if self.headed {
+            let gap = if self.begun { "\n" } else { "" };
+            let name = self.quoting.write(path);
+            work.print(gap.as_bytes());
+            work.print(&name);
+            work.print(b":\n");
+        }
+        self.begun = true;
+    }
+
+    fn lines(&self, work: &mut Work, items: &[Item]) {
+        let names: Vec<Vec<u8>> = items.iter().map(|item| self.name(item)).collect();
+        let end: &[u8] = if self.flags.zero { b"\0" } else { b"\n" };
+        let columns = if self.flags.long {
+            let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item)).collect();
+            align(&rows, &[0])
+        } else {
+            Vec::new()
+        };
+        for (at, name) in names.iter().enumerate() {
+            if let Some(columns) = columns.get(at) {
+                work.print(columns.as_bytes());
+                work.print(b" ");
+            }
+            work.print(name);
+            work.print(end);
+        }
+    }
+
+    fn name(&self, item: &Item) -> Vec<u8> {
+        let mut text = self.quoting.write(&item.name);
+        if self.flags.long
+            && let Some(target) = &item.target
+        {
+            text.extend_from_slice(b" -> ");
+            text.extend(self.quoting.write(target));
+        }
+        text
+    }
+
+    /// What stands before the name in a long listing.
+    fn row(&self, item: &Item) -> Vec<String> {
+        let a = &item.attributes;
+        vec![
+            mode_text(a.kind, a.mode),
+            a.links.to_string(),
+            a.uid.to_string(),
+            a.gid.to_string(),
+            if self.flags.human_readable {
+                human(a.size)
+            } else {
+                a.size.to_string()
+            },
+            time::short(a.mtime_ns, self.now_ns, &self.zone),
+        ]
+    }
+}
+
+/// Carries out `xdfs stat` and returns the exit code.
+pub(crate) fn stat(flags: &StatFlags) -> u8 {
+    let mut work = Work::new("stat", &flags.common);
+    let quoting = work.quoting(false);
+    let zone = TimeZone::system();
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let attributes = look_at(&client, &operand.path, flags.dereference)?;
+        let target = match attributes.kind {
+            FileKind::Symlink => {
+                let answer = client.call(read_link(&operand.path));
+                Some(link_target(answer, &operand.path)?)
+            }
+            _ => None,
+        };
+        if work.is_json() {
+            let target = target.as_deref();
+            work.say(Said::entry(
+                &operand.text,
+                &operand.path,
+                &attributes,
+                target,
+            ));
+        } else {
+            let mut name = quoting.text(&operand.path);
+            if let Some(target) = target {
+                name = format!("{name} -> {}", quoting.text(&target));
+            }
+            let text = description(&name, &attributes, &zone);
+            work.print(text.as_bytes());
+        }
+        Ok(())
+    });
+    work.finish()
+}
+
+/// What is known of a path, in the lines of stat(1).
+fn description(name: &str, a: &Attributes, zone: &TimeZone) -> String {
+    let kind = match a.kind {
+        FileKind::File if a.size == 0 => "regular empty file",
+        FileKind::File => "regular file",
+        FileKind::Symlink => "symbolic link",
+        FileKind::BlockDevice => "block special file",
+        FileKind::CharacterDevice => "character special file",
+        kind => kind_word(kind),
+    };
+    format!(
+        "  File: {name}\n  Size: {:<15} Blocks: {:<10} {kind}\nDevice: {:<15} Inode: {:<11} \
+         Links: {}\nAccess: ({:04o}/{})  Uid: {}  Gid: {}\nAccess: {}\nModify: {}\nChange: {}\n",
+        a.size,
+        a.allocated.div_ceil(BLOCK_BYTES),
+        a.device,
+        a.inode,
+        a.links,
+        a.mode,
+        mode_text(a.kind, a.mode),
+        a.uid,
+        a.gid,
+        time::full(a.atime_ns, zone),
+        time::full(a.mtime_ns, zone),
+        time::full(a.ctime_ns, zone),
+    )
+}

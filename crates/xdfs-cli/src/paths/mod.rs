@@ -1,0 +1,28 @@
+//! The commands about paths on servers.
+//!
+//! What is common to them is in [`work`]: sessions, output, failures. [`walk`] goes through trees.
+//! The rest is one file for what is looked at or changed together, and small pure parts: names as
+//! text ([`quote`]), permissions ([`mode`]), times ([`time`]), patterns ([`glob`]), values of
+//! flags ([`criteria`]).
+
+mod access;
+mod change;
+pub(crate) mod criteria;
+mod find;
+mod glob;
+pub(crate) mod json;
+mod look;
+pub(crate) mod mode;
+mod operand;
+mod quote;
+mod space;
+mod text;
+pub(crate) mod time;
+mod walk;
+mod work;
+
+pub(crate) use access::{chmod, chown};
+pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};
+pub(crate) use find::find;
+pub(crate) use look::{ls, stat};
+pub(crate) use space::{cat, df, du, sum};

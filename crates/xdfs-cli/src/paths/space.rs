@@ -1,0 +1,228 @@
+//! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and the space that it takes.
+
+use std::collections::HashSet;
+
+use xdfs::{Answer, Call, DigestKind, LocalPlace, TransferOptions};
+
+use super::json::{PathBody, Said, SpaceBody, SumBody, UsageBody};
+use super::operand::last_part;
+use super::text::{align, space};
+use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
+use super::work::{Work, stat, unexpected};
+use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
+use crate::json::Digest;
+use crate::progress;
+
+/// Carries out `xdfs cat` and returns the exit code.
+pub(crate) fn cat(flags: &CatFlags) -> u8 {
+    let common = PathFlags {
+        json: false,
+        verbose: flags.verbose,
+        security: flags.security.clone(),
+    };
+    let options = TransferOptions {
+        offset: flags.offset,
+        length: flags.length,
+        resume: false,
+        digest: DigestKind::Crc64Nvme,
+        ..TransferOptions::default()
+    };
+    let mut work = Work::new("cat", &common).with_transfers();
+    // One after the other: they share standard output.
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let transfer = client.download(&operand.path, &LocalPlace::Standard, &options)?;
+        transfer.wait().map(|_| ())
+    });
+    work.finish()
+}
+
+/// Carries out `xdfs sum` and returns the exit code.
+pub(crate) fn sum(flags: &SumFlags) -> u8 {
+    let mut work = Work::new("sum", &flags.common);
+    let quoting = work.quoting(false);
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let answer = client.call(Call::Checksum {
+            path: operand.path.clone(),
+            offset: 0,
+            length: None,
+            kind: flags.digest.into(),
+        })?;
+        let Answer::Digest { value, length } = answer else {
+            return Err(unexpected("compute a digest", &operand.path));
+        };
+        if work.is_json() {
+            work.say(Said::Sum(SumBody {
+                operand: &operand.text,
+                path: PathBody::new(&operand.path),
+                bytes: length,
+                digest: Digest::new(&value),
+            }));
+        } else {
+            let (_, digits) = progress::digest(&value);
+            let name = quoting.text(&operand.path);
+            let line = format!("{}  {name}\n", digits.unwrap_or_default());
+            work.print(line.as_bytes());
+            work.flush();
+        }
+        Ok(())
+    });
+    work.finish()
+}
+
+/// Carries out `xdfs df` and returns the exit code.
+pub(crate) fn df(flags: &DfFlags) -> u8 {
+    let mut work = Work::new("df", &flags.common);
+    let quoting = work.quoting(false);
+    let unit = if flags.human_readable {
+        "Size"
+    } else {
+        "1K-blocks"
+    };
+    let heading = [unit, "Used", "Available", "Use%", "Path"];
+    let mut rows = vec![Vec::from(heading.map(String::from))];
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let path = operand.path.clone();
+        let Answer::Space {
+            total,
+            free,
+            available,
+            files,
+            files_free,
+        } = client.call(Call::Space { path })?
+        else {
+            return Err(unexpected("look at the space left", &operand.path));
+        };
+        if work.is_json() {
+            work.say(Said::Space(SpaceBody {
+                operand: &operand.text,
+                path: PathBody::new(&operand.path),
+                total,
+                free,
+                available,
+                files,
+                files_free,
+            }));
+            return Ok(());
+        }
+        let used = total.saturating_sub(free);
+        rows.push(vec![
+            space(total, flags.human_readable),
+            space(used, flags.human_readable),
+            space(available, flags.human_readable),
+            percent(used, available),
+            quoting.text(&operand.path),
+        ]);
+        Ok(())
+    });
+    if rows.len() > 1 {
+        for line in align(&rows, &[4]) {
+            work.print(line.as_bytes());
+            work.print(b"\n");
+        }
+    }
+    work.finish()
+}
+
+/// The share of what this user could use that is used, rounded up as df(1) does.
+fn percent(used: u64, available: u64) -> String {
+    let all = u128::from(used) + u128::from(available);
+    match all {
+        0 => "-".into(),
+        all => format!("{}%", (u128::from(used) * 100).div_ceil(all)),
+    }
+}
+
+/// Carries out `xdfs du` and returns the exit code.
+pub(crate) fn du(flags: &DuFlags) -> u8 {
+    let mut work = Work::new("du", &flags.common);
+    let quoting = work.quoting(false);
+    // Files with several names that were counted, by file system and number.
+    let mut counted: HashSet<(u64, u64)> = HashSet::new();
+    work.each(&flags.urls, |work, operand| {
+        let client = work.client(operand)?;
+        let path = operand.path.clone();
+        let start = Found {
+            attributes: stat(&client, &path, false)?,
+            name: last_part(&path).to_vec(),
+            path,
+            depth: 0,
+        };
+        let tell = |work: &mut Work, found: &Found, bytes: u64| {
+            if flags.summarize && found.depth > 0 {
+                return;
+            }
+            if work.is_json() {
+                work.say(Said::Usage(UsageBody {
+                    operand: &operand.text,
+                    path: PathBody::new(&found.path),
+                    bytes,
+                }));
+            } else {
+                let size = space(bytes, flags.human_readable);
+                work.print(format!("{size}\t{}\n", quoting.text(&found.path)).as_bytes());
+            }
+        };
+        // Sums of the directories that the walk is in, the innermost last.
+        let mut sums: Vec<u64> = Vec::new();
+        for step in Walk::new(&*client, start, u32::MAX, LISTINGS_AHEAD) {
+            match step {
+                Step::Entry(found) => {
+                    let bytes = own_bytes(&found, flags.apparent_size, &mut counted);
+                    if found.is_directory() {
+                        sums.push(bytes);
+                    } else if let Some(sum) = sums.last_mut() {
+                        *sum = sum.saturating_add(bytes);
+                    } else {
+                        tell(work, &found, bytes);
+                    }
+                }
+                Step::Left(found) => {
+                    let bytes = sums.pop().unwrap_or(0);
+                    if let Some(above) = sums.last_mut() {
+                        *above = above.saturating_add(bytes);
+                    }
+                    tell(work, &found, bytes);
+                }
+                Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+            }
+            if work.is_unread() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    work.finish()
+}
+
+/// What something takes by itself; nothing if it was counted under another name.
+fn own_bytes(found: &Found, apparent: bool, counted: &mut HashSet<(u64, u64)>) -> u64 {
+    let a = &found.attributes;
+    let again = a.links > 1
+        && a.inode != 0
+        && !found.is_directory()
+        && !counted.insert((a.device, a.inode));
+    match (again, apparent) {
+        (true, _) => 0,
+        // What a directory takes for its names is no content.
+        (false, true) if found.is_directory() => 0,
+        (false, true) => a.size,
+        (false, false) => a.allocated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_up() {
+        assert_eq!(percent(0, 100), "0%");
+        assert_eq!(percent(1, 999), "1%");
+        assert_eq!(percent(1, 0), "100%");
+        assert_eq!(percent(0, 0), "-");
+        assert_eq!(percent(u64::MAX, u64::MAX), "50%");
+    }
+}

@@ -1,0 +1,364 @@
+//! Walks through a tree on a server, one directory after the other, while the listings of the
+//! next ones are on their way.
+
+use std::collections::VecDeque;
+
+use xdfs::{Answer, Attributes, Call, Client, Entry, Fault, FileKind, PendingCall};
+
+use super::operand::join;
+use super::work::unexpected;
+
+/// Listings that are asked for before their turn.
+pub(crate) const LISTINGS_AHEAD: usize = 8;
+
+/// Lists directories.
+pub(crate) trait List {
+    /// A listing that is under way.
+    type Pending;
+
+    /// Begins to list a directory.
+    fn start(&self, path: &[u8]) -> Self::Pending;
+
+    /// Waits for the names in it, and gives each to `take`.
+    ///
+    /// # Errors
+    /// It can't be listed, or not to its end.
+    fn finish(
+        &self,
+        pending: Self::Pending,
+        path: &[u8],
+        take: &mut dyn FnMut(Entry),
+    ) -> Result<(), Fault>;
+}
+
+impl List for Client {
+    type Pending = Result<PendingCall, Fault>;
+
+    fn start(&self, path: &[u8]) -> Self::Pending {
+        self.start_call(list_call(path, Vec::new()))
+    }
+
+    fn finish(
+        &self,
+        pending: Self::Pending,
+        path: &[u8],
+        take: &mut dyn FnMut(Entry),
+    ) -> Result<(), Fault> {
+        let mut answer = pending?.wait()?;
+        loop {
+            let Answer::Entries { entries, cursor } = answer else {
+                return Err(unexpected("list a directory", path));
+            };
+            entries.into_iter().for_each(&mut *take);
+            match cursor {
+                Some(cursor) => answer = self.call(list_call(path, cursor))?,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn list_call(path: &[u8], cursor: Vec<u8>) -> Call {
+    Call::List {
+        path: path.to_vec(),
+        cursor,
+        entries_max: u32::MAX,
+    }
+}
+
+/// A path in the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The path on the server.
+    pub(crate) path: Vec<u8>,
+    /// Its last part.
+    pub(crate) name: Vec<u8>,
+    /// What stands there.
+    pub(crate) attributes: Attributes,
+    /// How far below the start.
+    pub(crate) depth: u32,
+}
+
+impl Found {
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+}
+
+/// A step of a walk.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Something was found; what is in it comes after it.
+    Entry(Found),
+    /// All that is in a directory has come.
+    Left(Found),
+    /// A directory could not be listed, or not to its end.
+    Failed(Fault),
+}
+
+/// Something found and, if it is a directory, its listing as soon as that is asked for.
+struct Waiting<L> {
+    found: Found,
+    listing: Option<L>,
+}
+
+/// A directory whose content is on its turn.
+struct Level<L> {
+    directory: Found,
+    waiting: VecDeque<Waiting<L>>,
+    /// How many of `waiting` were looked at for listings to ask for.
+    looked_at: usize,
+}
+
+/// A walk through a tree: the start, and before each directory is left all that is in it.
+pub(crate) struct Walk<'a, C: List> {
+    client: &'a C,
+    depth_max: u32,
+    ahead_max: usize,
+    ahead: usize,
+    /// What is to be gone into at the next step.
+    next: Option<Waiting<C::Pending>>,
+    start: Option<Found>,
+    levels: Vec<Level<C::Pending>>,
+    failed: Option<Fault>,
+}
+
+impl<'a, C: List> Walk<'a, C> {
+    /// A walk from `start` down to `depth_max` levels below it. At most `ahead_max` listings are
+    /// asked for before their turn; with 0 a directory isn't looked into before the step after it.
+    pub(crate) fn new(client: &'a C, start: Found, depth_max: u32, ahead_max: usize) -> Self {
+        Self {
+            client,
+            depth_max,
+            ahead_max,
+            ahead: 0,
+            next: None,
+            start: Some(start),
+            levels: Vec::new(),
+            failed: None,
+        }
+    }
+
+    fn goes_into(&self, found: &Found) -> bool {
+        found.is_directory() && found.depth < self.depth_max
+    }
+
+    /// Reads the listing of a directory, which is on its turn now.
+    fn enter(&mut self, waiting: Waiting<C::Pending>) {
+        let Waiting { found, listing } = waiting;
+        self.ahead -= usize::from(listing.is_some());
+        let listing = listing.unwrap_or_else(|| self.client.start(&found.path));
+        let mut below = VecDeque::new();
+        let mut take = |Entry { name, attributes }| {
+            below.push_back(Waiting {
+                found: Found {
+                    path: join(&found.path, &name),
+                    name,
+                    attributes,
+                    depth: found.depth.saturating_add(1),
+                },
+                listing: None,
+            });
+        };
+        let outcome = self.client.finish(listing, &found.path, &mut take);
+        self.failed = outcome.err();
+        self.levels.push(Level {
+            directory: found,
+            waiting: below,
+            looked_at: 0,
+        });
+    }
+
+    /// Asks for the listings of the directories that come next.
+    fn look_ahead(&mut self) {
+        let depth_max = self.depth_max;
+        for level in self.levels.iter_mut().rev() {
+            while self.ahead < self.ahead_max {
+                let Some(waiting) = level.waiting.get_mut(level.looked_at) else {
+                    break;
+                };
+                level.looked_at += 1;
+                if waiting.found.is_directory() && waiting.found.depth < depth_max {
+                    waiting.listing = Some(self.client.start(&waiting.found.path));
+                    self.ahead += 1;
+                }
+            }
+        }
+    }
+}
+
+impl<C: List> Iterator for Walk<'_, C> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if let Some(waiting) = self.next.take() {
+            self.enter(waiting);
+        }
+        if let Some(fault) = self.failed.take() {
+            return Some(Step::Failed(fault));
+        }
+        let waiting = match self.start.take() {
+            Some(found) => Waiting {
+                found,
+                listing: None,
+            },
+            None => {
+                self.look_ahead();
+                let level = self.levels.last_mut()?;
+                match level.waiting.pop_front() {
+                    Some(waiting) => {
+                        level.looked_at = level.looked_at.saturating_sub(1);
+                        waiting
+                    }
+                    None => return self.levels.pop().map(|level| Step::Left(level.directory)),
+                }
+            }
+        };
+        let found = waiting.found.clone();
+        if self.goes_into(&found) {
+            self.next = Some(waiting);
+        }
+        Some(Step::Entry(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use xdfs::Code;
+
+    use super::*;
+
+    /// A tree in memory: directories with the names in them, those of directories end in `/`.
+    struct Tree {
+        directories: BTreeMap<&'static str, Vec<&'static str>>,
+        asked: RefCell<Vec<String>>,
+    }
+
+    impl List for Tree {
+        type Pending = ();
+
+        fn start(&self, path: &[u8]) {
+            let path = String::from_utf8(path.to_vec()).unwrap();
+            self.asked.borrow_mut().push(path);
+        }
+
+        fn finish(&self, (): (), path: &[u8], take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+            let path = std::str::from_utf8(path).unwrap();
+            if let Some(names) = self.directories.get(path) {
+                names.iter().map(|name| entry(name)).for_each(take);
+                return Ok(());
+            }
+            take(entry("seen"));
+            Err(Fault::new(Code::PermissionDenied, "list", "no").path(path))
+        }
+    }
+
+    fn attributes(kind: FileKind) -> Attributes {
+        Attributes {
+            kind,
+            size: 0,
+            allocated: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            device: 0,
+            inode: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        }
+    }
+
+    fn entry(name: &str) -> Entry {
+        let kind = if name.ends_with('/') {
+            FileKind::Directory
+        } else {
+            FileKind::File
+        };
+        Entry {
+            name: name.trim_end_matches('/').into(),
+            attributes: attributes(kind),
+        }
+    }
+
+    fn tree() -> Tree {
+        Tree {
+            directories: BTreeMap::from([
+                ("/", vec!["a/", "f", "b/"]),
+                ("/a", vec!["x/", "g"]),
+                ("/a/x", vec![]),
+                ("/b", vec!["closed/"]),
+            ]),
+            asked: RefCell::default(),
+        }
+    }
+
+    fn walk(tree: &Tree, depth_max: u32, ahead_max: usize) -> Vec<String> {
+        let start = Found {
+            path: b"/".to_vec(),
+            name: Vec::new(),
+            attributes: attributes(FileKind::Directory),
+            depth: 0,
+        };
+        let text = |found: Found| String::from_utf8(found.path).unwrap();
+        Walk::new(tree, start, depth_max, ahead_max)
+            .map(|step| match step {
+                Step::Entry(found) => text(found),
+                Step::Left(found) => format!("left {}", text(found)),
+                Step::Failed(fault) => format!("failed {}", fault.code),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn everything_comes_once_and_in_order() {
+        for ahead in [0, 1, 2, 8] {
+            let tree = tree();
+            assert_eq!(
+                walk(&tree, u32::MAX, ahead),
+                [
+                    "/",
+                    "/a",
+                    "/a/x",
+                    "left /a/x",
+                    "/a/g",
+                    "left /a",
+                    "/f",
+                    "/b",
+                    "/b/closed",
+                    "failed permission-denied",
+                    "/b/closed/seen",
+                    "left /b/closed",
+                    "left /b",
+                    "left /",
+                ]
+            );
+            let mut asked = tree.asked.into_inner();
+            asked.sort();
+            assert_eq!(asked, ["/", "/a", "/a/x", "/b", "/b/closed"], "{ahead}");
+        }
+    }
+
+    #[test]
+    fn it_goes_no_deeper_than_it_may() {
+        let tree = tree();
+        assert_eq!(walk(&tree, 0, 8), ["/"]);
+        assert_eq!(walk(&tree, 1, 8), ["/", "/a", "/f", "/b", "left /"]);
+        assert_eq!(tree.asked.into_inner(), ["/"]);
+    }
+
+    #[test]
+    fn listings_are_asked_for_ahead_only_if_wanted() {
+        let ahead = tree();
+        walk(&ahead, u32::MAX, 8);
+        assert_eq!(ahead.asked.borrow()[..3], ["/", "/a", "/b"]);
+        let behind = tree();
+        walk(&behind, u32::MAX, 0);
+        assert_eq!(behind.asked.borrow()[..3], ["/", "/a", "/a/x"]);
+    }
+}

@@ -1,0 +1,270 @@
+//! What every command about paths does: sessions, output, failures, the exit code.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
+use std::rc::Rc;
+
+use xdfs::{
+    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, RemotePlace,
+};
+
+use super::json::{Said, SummaryBody, error_line};
+use super::operand::{Operand, same_session, text_of};
+use super::quote::Quoting;
+use crate::console::Console;
+use crate::flags::{PathFlags, SecurityFlags};
+use crate::identity;
+use crate::interrupt::Interrupt;
+use crate::serve::start_log;
+use crate::session::first_use_text;
+
+/// Calls that are made before the first of them is answered.
+const CALLS_AHEAD: usize = 64;
+
+/// A session with a server.
+struct Visit {
+    place: RemotePlace,
+    client: Rc<Client>,
+    told: Cell<bool>,
+}
+
+/// A command about paths while it is carried out.
+pub(crate) struct Work {
+    command: &'static str,
+    json: bool,
+    security: SecurityFlags,
+    console: Console,
+    out: BufWriter<Stdout>,
+    /// Nobody reads what is printed any more.
+    unread: bool,
+    visits: Vec<Visit>,
+    /// Number of channels of a session; `None` leaves it to the library.
+    channels: Option<u32>,
+    operands: u64,
+    failed: u64,
+    exit: u8,
+    _interrupt: Option<Interrupt>,
+}
+
+/// An answer that doesn't belong to its call.
+pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
+    Fault::new(
+        Code::ProtocolViolation,
+        operation,
+        "the answer is of another kind",
+    )
+    .path(path)
+}
+
+impl Work {
+    /// Begins a command.
+    pub(crate) fn new(command: &'static str, flags: &PathFlags) -> Self {
+        start_log(flags.output().log_level());
+        let mut work = Self {
+            command,
+            json: flags.json,
+            security: flags.security.clone(),
+            console: Console::new(flags.output()),
+            out: BufWriter::new(std::io::stdout()),
+            unread: false,
+            visits: Vec::new(),
+            channels: Some(1),
+            operands: 0,
+            failed: 0,
+            exit: 0,
+            _interrupt: None,
+        };
+        // Nothing is worth saving here: a signal ends the program at once.
+        match Interrupt::install(|| ()) {
+            Ok(interrupt) => work._interrupt = Some(interrupt),
+            Err(fault) => work.fault(None, &fault),
+        }
+        work
+    }
+
+    /// The same, with sessions that carry the content of files.
+    pub(crate) fn with_transfers(mut self) -> Self {
+        self.channels = None;
+        self
+    }
+
+    /// Whether JSON lines are wanted.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether going on makes no sense, as nobody reads what is printed.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread
+    }
+
+    /// How names are written on standard output.
+    pub(crate) fn quoting(&self, raw: bool) -> Quoting {
+        match raw {
+            true => Quoting::Raw,
+            false if std::io::stdout().is_terminal() => Quoting::Shell,
+            false => Quoting::Plain,
+        }
+    }
+
+    /// The session with the server of an operand.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub(crate) fn client(&mut self, operand: &Operand) -> Result<Rc<Client>, Fault> {
+        let place = &operand.place;
+        if let Some(visit) = self.visits.iter().find(|v| same_session(&v.place, place)) {
+            return Ok(Rc::clone(&visit.client));
+        }
+        let options = ClientOptions {
+            channels: self.channels,
+            security: identity::security(&self.security, place)?,
+            ..ClientOptions::default()
+        };
+        let client = Rc::new(Client::connect(place, options)?);
+        self.visits.push(Visit {
+            place: place.clone(),
+            client: Rc::clone(&client),
+            told: Cell::new(false),
+        });
+        Ok(client)
+    }
+
+    /// Does something for each of the operands, whatever comes of the others.
+    pub(crate) fn each(
+        &mut self,
+        words: &[OsString],
+        mut act: impl FnMut(&mut Self, &Operand) -> Result<(), Fault>,
+    ) {
+        for word in words {
+            if self.unread {
+                break;
+            }
+            self.one(&text_of(word), |work| act(work, &Operand::parse(word)?));
+        }
+    }
+
+    /// Does something for one operand.
+    pub(crate) fn one(&mut self, text: &str, act: impl FnOnce(&mut Self) -> Result<(), Fault>) {
+        self.operands += 1;
+        let failed = self.failed;
+        if let Err(fault) = act(self) {
+            self.fault(Some(text), &fault);
+        }
+        // What failed in a tree counts once.
+        self.failed = self.failed.min(failed + 1);
+        self.tell_first_use();
+    }
+
+    fn tell_first_use(&mut self) {
+        for visit in &self.visits {
+            if !visit.told.get()
+                && let Some(server) = visit.client.first_use()
+            {
+                visit.told.set(true);
+                if !self.json {
+                    self.console.say(&first_use_text(&server));
+                }
+            }
+        }
+    }
+
+    /// Something failed, and the rest goes on.
+    pub(crate) fn fault(&mut self, operand: Option<&str>, fault: &Fault) {
+        self.tell_first_use();
+        self.failed += 1;
+        if self.exit == 0 {
+            self.exit = fault.code.exit_code();
+        }
+        if self.json {
+            self.print(error_line(operand, fault).as_bytes());
+        }
+        self.flush();
+        self.console.error(fault);
+    }
+
+    /// Writes to standard output.
+    pub(crate) fn print(&mut self, bytes: &[u8]) {
+        // A reader that went away is nothing to fail for, and a reason to stop.
+        self.unread |= self.out.write_all(bytes).is_err();
+    }
+
+    /// Writes what was printed.
+    pub(crate) fn flush(&mut self) {
+        self.unread |= self.out.flush().is_err();
+    }
+
+    /// Writes a JSON line.
+    pub(crate) fn say(&mut self, said: Said<'_>) {
+        self.print(said.line().as_bytes());
+    }
+
+    /// Something was done for an operand: tells programs, while people need no word.
+    pub(crate) fn done(&mut self, operand: &Operand) {
+        if self.json {
+            self.say(Said::done(&operand.text, &operand.path));
+        }
+    }
+
+    /// Ends the command and returns the exit code.
+    pub(crate) fn finish(mut self) -> u8 {
+        if self.json {
+            self.say(Said::Summary(SummaryBody {
+                command: self.command,
+                operands: self.operands,
+                failed: self.failed,
+                exit_code: self.exit,
+            }));
+        }
+        self.flush();
+        self.exit
+    }
+}
+
+/// What stands under a path.
+///
+/// # Errors
+/// As the call.
+pub(crate) fn stat(client: &Client, path: &[u8], follow: bool) -> Result<Attributes, Fault> {
+    let path = path.to_vec();
+    match client.call(Call::Stat {
+        path: path.clone(),
+        follow,
+    })? {
+        Answer::Attributes(attributes) => Ok(attributes),
+        _ => Err(unexpected("look at a path", &path)),
+    }
+}
+
+/// Makes calls, many at once, and gives their outcomes in the order in which they were made.
+pub(crate) struct InFlight<'a, T> {
+    client: &'a Client,
+    waiting: VecDeque<(T, Result<PendingCall, Fault>)>,
+}
+
+impl<'a, T> InFlight<'a, T> {
+    /// No calls yet.
+    pub(crate) fn new(client: &'a Client) -> Self {
+        Self {
+            client,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Makes a call; gives the outcome of the earliest if there are enough.
+    pub(crate) fn push(&mut self, about: T, call: Call) -> Option<(T, Result<Answer, Fault>)> {
+        let full = self.waiting.len() >= CALLS_AHEAD;
+        let earliest = full.then(|| self.pop()).flatten();
+        self.waiting
+            .push_back((about, self.client.start_call(call)));
+        earliest
+    }
+
+    /// Waits for the earliest; `None` if there is none.
+    pub(crate) fn pop(&mut self) -> Option<(T, Result<Answer, Fault>)> {
+        let (about, pending) = self.waiting.pop_front()?;
+        Some((about, pending.and_then(PendingCall::wait)))
+    }
+}
