@@ -357,6 +357,47 @@ mod tests {
     }
 
     #[test]
+    fn every_command_shows_examples_and_its_help() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands() {
+            let groups = ["trust", "user"].contains(&sub.get_name());
+            let after = sub.get_after_help().map(ToString::to_string);
+            let shows = after.is_some_and(|text| text.contains("Examples:"));
+            assert!(groups || shows, "{}", sub.get_name());
+            let line = format!("xdfs {} --help", sub.get_name());
+            let help = parse(&line).unwrap_err();
+            assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{line}");
+        }
+    }
+
+    #[test]
+    fn put_and_get_are_cp() {
+        for line in ["xdfs put a xdfs://h/b", "xdfs get xdfs://h/b ."] {
+            assert!(
+                matches!(parse(line).unwrap().command, Command::Cp(_)),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn find_takes_its_tests_with_one_dash() {
+        let line = "xdfs find xdfs://h -name *.x -type f -size +1k -mtime -2 -maxdepth 3 -print0";
+        let words = line.split(' ').map(OsString::from);
+        let cli = Cli::try_parse_from(super::words(words)).unwrap();
+        let Command::Find(find) = cli.command else {
+            panic!("not find")
+        };
+        assert_eq!(find.name, Some("*.x".into()));
+        assert!(find.kind.is_some() && find.size.is_some() && find.mtime.is_some());
+        assert_eq!((find.maxdepth, find.print0), (Some(3), true));
+        // Elsewhere nothing is changed.
+        let words: Vec<OsString> = ["xdfs", "ls", "-name"].map(OsString::from).into();
+        assert_eq!(super::words(words.clone().into_iter()), words);
+    }
+
+    #[test]
     fn standard_streams_are_places() {
         let Command::Cp(cp) = parse("xdfs cp - xdfs://h/x").unwrap().command else {
             panic!()

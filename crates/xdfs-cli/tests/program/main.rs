@@ -15,6 +15,8 @@ mod demo;
 mod generated;
 mod json;
 mod many;
+#[cfg(unix)]
+mod paths;
 mod perf;
 mod resume;
 mod serve;

@@ -1,0 +1,647 @@
+//! The commands about paths on servers, against what the programs of this machine say of the same
+//! tree.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Place, Run, Running, Server, content, names, program, xdfs};
+
+/// What a program of this machine prints, run in `dir`.
+#[track_caller]
+fn here(dir: &Path, words: &[&str]) -> String {
+    let run = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{words:?}: {run:?}");
+    String::from_utf8(run.stdout).unwrap()
+}
+
+/// The program in the time zone of [`here`].
+#[track_caller]
+fn there(words: &[&str]) -> Run {
+    Running::start(program().args(words).env("TZ", "UTC")).wait()
+}
+
+/// Lines in the order of their bytes, without what is aligned.
+fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// A server with a small tree.
+fn tree() -> (Place, Server) {
+    let place = Place::new();
+    let root = place.root();
+    for dir in ["runs", "runs/one", "runs/two", "empty"] {
+        fs::create_dir(root.join(dir)).unwrap();
+    }
+    for (name, length) in [
+        ("big.img", 300_000),
+        (".hidden", 1),
+        ("runs/a.dat", 10),
+        ("runs/one/b.dat", 2_000),
+        ("runs/two/c.txt", 0),
+        ("-dash", 3),
+        ("two words", 4),
+    ] {
+        fs::write(root.join(name), content(1, length)).unwrap();
+    }
+    symlink("runs/a.dat", root.join("link")).unwrap();
+    symlink("nowhere", root.join("dangling")).unwrap();
+    fs::hard_link(root.join("big.img"), root.join("same.img")).unwrap();
+    fs::set_permissions(root.join("runs/a.dat"), fs::Permissions::from_mode(0o4750)).unwrap();
+    here(
+        &root,
+        &["touch", "-d", "2001-02-03 04:05:06", "runs/one/b.dat"],
+    );
+    let server = Server::start(&root);
+    (place, server)
+}
+
+#[test]
+fn ls_prints_what_ls_prints() {
+    let (place, server) = tree();
+    let root = place.root();
+    for flags in ["-1", "-1r", "-1S", "-1d", "-l", "-lh", "-lrt"] {
+        let own = flags.replace('1', "");
+        let mut words = vec!["ls"];
+        words.extend((own != "-").then_some(own.as_str()));
+        let url = server.url("/runs");
+        words.push(&url);
+        let expected = match flags {
+            "-1d" => "/runs\n".to_owned(),
+            _ => here(&root, &["ls", flags, "-n", "runs"]),
+        };
+        // Owners are numbers, and there is no line with a total.
+        let expected = match flags.contains('l') {
+            true => expected
+                .lines()
+                .skip(1)
+                .map(|line| format!("{line}\n"))
+                .collect(),
+            false if flags == "-1d" => expected,
+            false => here(&root, &["ls", flags, "runs"]),
+        };
+        assert_eq!(there(&words).ok().text(), expected, "{flags}");
+    }
+    let all = here(&root, &["ls", "-1A"]);
+    assert_eq!(there(&["ls", "-a", &server.url("")]).ok().text(), all);
+    let plain = here(&root, &["ls", "-1"]);
+    assert_eq!(there(&["ls", &server.url("/")]).ok().text(), plain);
+    // Times that are long ago, and links with what they say.
+    let old = there(&["ls", "-l", &server.url("/runs/one/b.dat")])
+        .ok()
+        .text();
+    assert!(old.contains("Feb  3  2001 /runs/one/b.dat"), "{old}");
+    let link = there(&["ls", "-l", &server.url("/link")]).ok().text();
+    assert!(
+        link.starts_with('l') && link.ends_with("/link -> runs/a.dat\n"),
+        "{link}"
+    );
+    assert_eq!(
+        there(&["ls", &server.url("/dangling")]).ok().text(),
+        "/dangling\n"
+    );
+}
+
+#[test]
+fn ls_goes_through_trees_in_the_order_of_ls() {
+    let (place, server) = tree();
+    // Enough directories, wide and deep, that more are waiting than are asked for at once.
+    for a in 0..12 {
+        for b in 0..12 {
+            fs::create_dir_all(place.remote(&format!("many/{a}/{b}/x"))).unwrap();
+        }
+    }
+    for dir in ["runs", "many"] {
+        let expected = here(&place.root(), &["ls", "-1R", dir]);
+        let expected = expected.replace(&format!("{dir}:"), &format!("/{dir}:"));
+        let expected = expected.replace(&format!("\n{dir}/"), &format!("\n/{dir}/"));
+        let run = there(&["ls", "-R", &server.url(&format!("/{dir}"))]).ok();
+        assert_eq!(run.text(), expected);
+    }
+}
+
+#[test]
+fn several_operands_are_all_tried_and_the_first_failure_decides() {
+    let (_place, server) = tree();
+    let urls = ["/runs", "/none", "/big.img", "/big.img/x", "/empty"].map(|path| server.url(path));
+    let mut words = vec!["ls"];
+    words.extend(urls.iter().map(String::as_str));
+    let run = there(&words).fails(4, &["error: remote", "/none", "/big.img/x"]);
+    assert_eq!(
+        run.text(),
+        "/big.img\n\n/runs:\na.dat\none\ntwo\n\n/empty:\n"
+    );
+    let last = there(&["ls", "--json", &urls[1], "file", &urls[0]]).fails(4, &["file"]);
+    let objects = last.json();
+    let kinds: Vec<&str> = objects
+        .iter()
+        .map(|o| o["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["error", "error", "entry", "entry", "entry", "summary"]
+    );
+    assert_eq!(objects[0]["source"], urls[1].as_str());
+    assert_eq!(objects[1]["code"], "invalid-argument");
+    let summary = &objects[5];
+    assert_eq!(
+        (&summary["operands"], &summary["failed"]),
+        (&3.into(), &2.into())
+    );
+    assert_eq!(
+        (&summary["exit_code"], &summary["command"]),
+        (&4.into(), &"ls".into())
+    );
+    assert_eq!(objects[2]["path"], "/runs/a.dat");
+    assert_eq!(
+        (&objects[2]["size"], &objects[2]["mode"]),
+        (&10.into(), &0o4750.into())
+    );
+    // A server that isn't there.
+    there(&["ls", "xdfs://127.0.0.1:1/"]).fails(3, &["error: ", "hint: "]);
+}
+
+#[test]
+fn stat_says_what_stat_says() {
+    let (place, server) = tree();
+    let form = "%s %b %a %h %u %g %i %x %y %z";
+    // To read a link sets its time, on most systems once.
+    there(&["stat", &server.url("/link")]).ok();
+    for name in ["big.img", "runs", "link", "runs/one/b.dat"] {
+        let text = there(&["stat", &server.url(&format!("/{name}"))])
+            .ok()
+            .text();
+        let expected = here(&place.root(), &["stat", "-c", form, name]);
+        let mut fields: Vec<&str> = expected.trim().split(' ').collect();
+        let mode = format!("({:0>4}/", fields.remove(2));
+        assert!(text.contains(&mode), "{text}");
+        for field in fields {
+            assert!(text.contains(field), "{field} is not in {text}");
+        }
+    }
+    let link = there(&["stat", "--json", &server.url("/link")]).ok().json();
+    assert_eq!(
+        (&link[0]["kind"], &link[0]["target"]),
+        (&"symlink".into(), &"runs/a.dat".into())
+    );
+    let followed = there(&["stat", "-L", "--json", &server.url("/link")])
+        .ok()
+        .json();
+    assert_eq!(
+        (&followed[0]["kind"], &followed[0]["size"]),
+        (&"file".into(), &10.into())
+    );
+    there(&["stat", &server.url("/none")]).fails(4, &["error: remote", "/none"]);
+}
+
+#[test]
+fn find_finds_what_find_finds() {
+    let (place, server) = tree();
+    for tests in [
+        &[][..],
+        &["-name", "*.dat"],
+        &["-type", "d"],
+        &["-type", "l"],
+        &["-type", "f", "-size", "+2"],
+        &["-size", "-1"],
+        &["-size", "10c"],
+        &["-mtime", "+1000"],
+        &["-mtime", "0", "-type", "f"],
+        &["-maxdepth", "1"],
+        &["-maxdepth", "0"],
+        &["-name", "[!a-q]*"],
+    ] {
+        let depth: &[&str] = if tests.first() == Some(&"-maxdepth") {
+            tests
+        } else {
+            &[]
+        };
+        let rest = &tests[depth.len()..];
+        let local = [&["find", "/"][..1], &["."], depth, rest].concat();
+        let expected = here(&place.root(), &local);
+        let expected = expected.lines().map(|line| match line {
+            "." => "/",
+            line => line.strip_prefix('.').unwrap(),
+        });
+        // The root has the name '.' there, and none here.
+        let mut expected: Vec<&str> = expected.filter(|line| *line != "/").collect();
+        expected.sort_unstable();
+        let url = server.url("");
+        let words = [&["find", &url][..], tests].concat();
+        let text = there(&words).ok().text();
+        let mut found: Vec<&str> = text.lines().filter(|line| *line != "/").collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{tests:?}");
+    }
+    let newer = there(&[
+        "find",
+        &server.url("/runs"),
+        "-newer",
+        "2001-02-03 04:05:05",
+        "--json",
+    ]);
+    assert_eq!(newer.ok().json().len(), 7);
+    let raw = there(&["find", &server.url("/runs/one"), "-print0"]).ok();
+    assert_eq!(raw.stdout, b"/runs/one\0/runs/one/b.dat\0");
+    there(&["find", &server.url("/none"), &server.url("/empty")]).fails(4, &["/none"]);
+}
+
+#[test]
+fn digests_are_computed_there() {
+    let (_place, server) = tree();
+    let empty = server.url("/runs/two/c.txt");
+    let run = there(&["sum", &empty]).ok();
+    // BLAKE3 of nothing, which is published.
+    let nothing = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+    assert_eq!(run.text(), format!("{nothing}  /runs/two/c.txt\n"));
+    let crc = there(&["sum", "--digest", "crc64nvme", &empty]).ok();
+    assert_eq!(crc.text(), format!("{}  /runs/two/c.txt\n", "0".repeat(16)));
+    let big = there(&["sum", "--json", &server.url("/big.img")])
+        .ok()
+        .json();
+    assert_eq!(
+        (&big[0]["bytes"], &big[0]["type"]),
+        (&300_000.into(), &"sum".into())
+    );
+    // What a copy says of the same file.
+    let copy = there(&["cp", "--json", "--digest", "blake3", "--dry-run", "-q"]);
+    assert_eq!(copy.code, Some(2));
+    let place = Place::new();
+    let url = server.url("/big.img");
+    let copy = there(&[
+        "get",
+        "--json",
+        "--digest",
+        "blake3",
+        &url,
+        &place.here("x"),
+    ])
+    .ok();
+    assert_eq!(copy.result()["digest"], big[0]["digest"]);
+    there(&["sum", &server.url("/runs")]).fails(6, &["error: remote", "/runs"]);
+}
+
+#[test]
+fn cat_prints_files_one_after_the_other() {
+    let (place, server) = tree();
+    let (big, small) = (server.url("/big.img"), server.url("/runs/a.dat"));
+    let run = there(&["cat", &big, &small, &big]).ok();
+    let read = |name: &str| fs::read(place.remote(name)).unwrap();
+    let expected = [read("big.img"), read("runs/a.dat"), read("big.img")].concat();
+    assert!(run.stdout == expected, "standard output differs");
+    let part = there(&["cat", "--offset", "2", "--length", "3", &small]).ok();
+    assert_eq!(part.stdout, read("runs/a.dat")[2..5]);
+    let run = there(&["cat", &server.url("/none"), &small]).fails(4, &["error: remote", "/none"]);
+    assert_eq!(run.stdout, read("runs/a.dat"));
+}
+
+#[test]
+fn space_is_that_of_df_and_du() {
+    let (place, server) = tree();
+    let du = here(&place.root(), &["du", "runs"]);
+    let found = there(&["du", &server.url("/runs")]).ok().text();
+    assert_eq!(
+        sorted(&found.replace('/', " ")),
+        sorted(&du.replace('/', " "))
+    );
+    // A file with two names counts once.
+    let all = here(&place.root(), &["du", "-s", "."]);
+    let found = there(&["du", "-s", &server.url("")]).ok().text();
+    assert_eq!(found, all.replace("\t.\n", "\t/\n"));
+    let found = there(&["du", "-sh", "--apparent-size", &server.url("/runs/one")])
+        .ok()
+        .text();
+    assert_eq!(found, "2.0K\t/runs/one\n");
+    let df = there(&["df", &server.url("/"), &server.url("/runs")])
+        .ok()
+        .text();
+    let total = here(&place.root(), &["df", "-k", "--output=size", "."]);
+    let total = total.lines().last().unwrap().trim();
+    assert_eq!(df.lines().count(), 3);
+    assert!(
+        df.lines()
+            .all(|line| line.contains(total) || line.contains("1K-blocks")),
+        "{df}"
+    );
+    let json = there(&["df", "--json", &server.url("/")]).ok().json();
+    assert_eq!(
+        json[0]["total"].as_u64().unwrap() / 1024,
+        total.parse::<u64>().unwrap()
+    );
+    there(&["df", &server.url("/none")]).fails(4, &["/none"]);
+    there(&["du", &server.url("/none")]).fails(4, &["/none"]);
+}
+
+#[test]
+fn directories_are_made() {
+    let (place, server) = tree();
+    there(&["mkdir", "-m", "u=rwx,go=", &server.url("/new")]).ok();
+    let mode = |name: &str| fs::metadata(place.remote(name)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("new"), 0o700);
+    there(&["mkdir", &server.url("/new")]).fails(6, &["error: remote", "/new", "--parents"]);
+    there(&["mkdir", &server.url("/x/y/z")]).fails(4, &["--parents"]);
+    let run = there(&[
+        "mkdir",
+        "-p",
+        "--json",
+        &server.url("/x/y/z"),
+        &server.url("/new"),
+    ])
+    .ok();
+    assert_eq!(run.json()[0]["path"], "/x/y/z");
+    assert!(place.remote("x/y/z").is_dir());
+}
+
+#[test]
+fn what_is_removed_is_gone_and_nothing_else() {
+    let (place, server) = tree();
+    there(&["rm", &server.url("/runs")]).fails(6, &["error: ", "-r"]);
+    there(&["rm", "-d", &server.url("/runs")]).fails(6, &["/runs"]);
+    there(&["rm", "-d", &server.url("/empty")]).ok();
+    there(&["rm", &server.url("/none")]).fails(4, &["error: remote", "/none"]);
+    there(&["rm", "-f", &server.url("/none"), &server.url("/link")]).ok();
+    assert!(place.remote("runs/a.dat").exists() && !place.remote("link").is_symlink());
+    for root in ["", "/", "/.", "/runs/..", "//"] {
+        there(&["rm", "-rf", &server.url(root)]).fails(2, &["error: ", "root"]);
+    }
+    there(&["rm", "-r", &server.url("/runs"), &server.url("/big.img")]).ok();
+    let left = [".hidden", "-dash", "dangling", "same.img", "two words"];
+    let mut expected = left.map(String::from);
+    expected.sort();
+    assert_eq!(names(place.root()), expected);
+    xdfs(["rm"]).fails(2, &["URL"]);
+    xdfs(["rm", "-f"]).fails(2, &["URL"]);
+}
+
+#[test]
+fn names_are_exchanged() {
+    let (place, server) = tree();
+    let url = |path: &str| server.url(path);
+    there(&["mv", &url("/big.img"), &url("/new.img")]).ok();
+    assert!(place.remote("new.img").exists() && !place.remote("big.img").exists());
+    there(&["mv", &url("/new.img"), &url("/-dash")]).fails(6, &["/-dash", "--force"]);
+    there(&["mv", "-n", &url("/new.img"), &url("/-dash")]).ok();
+    assert_eq!(fs::read(place.remote("-dash")).unwrap().len(), 3);
+    there(&["mv", "-f", &url("/new.img"), &url("/-dash")]).ok();
+    assert_eq!(fs::read(place.remote("-dash")).unwrap().len(), 300_000);
+    there(&["mv", &url("/-dash"), &url("/runs/a.dat"), &url("/empty")]).ok();
+    assert_eq!(names(place.remote("empty")), ["-dash", "a.dat"]);
+    there(&["mv", &url("/empty"), &url("/runs")]).ok();
+    assert!(place.remote("runs/empty/a.dat").exists());
+    there(&["mv", &url("/link"), &url("/dangling"), &url("/none")]).fails(4, &["/none"]);
+    there(&["mv", &url("/link"), &url("/same.img/")]).fails(6, &["/same.img"]);
+    there(&["mv", &url("/link"), "xdfs://127.0.0.1:1/x"]).fails(2, &["different servers"]);
+    there(&["mv", &url("/"), &url("/x")]).fails(2, &["root"]);
+}
+
+#[test]
+fn links_are_made() {
+    let (place, server) = tree();
+    let url = |path: &str| server.url(path);
+    there(&["ln", &url("/runs/a.dat"), &url("/hard")]).ok();
+    assert_eq!(fs::metadata(place.remote("hard")).unwrap().nlink(), 2);
+    there(&["ln", "-s", "runs/two", &url("/soft")]).ok();
+    assert_eq!(
+        fs::read_link(place.remote("soft")).unwrap(),
+        Path::new("runs/two")
+    );
+    there(&["ln", "-s", "x", &url("/hard")]).fails(6, &["/hard", "--force"]);
+    there(&["ln", "-sf", "x", &url("/hard")]).ok();
+    assert_eq!(fs::read_link(place.remote("hard")).unwrap(), Path::new("x"));
+    there(&["ln", &url("/big.img"), &url("/empty")]).ok();
+    assert_eq!(names(place.remote("empty")), ["big.img"]);
+    there(&["ln", "-s", &url("/a"), &url("/b")]).fails(2, &["URL"]);
+    there(&["ln", &url("/none"), &url("/b")]).fails(4, &["error: remote"]);
+}
+
+#[test]
+fn times_are_set_and_files_made() {
+    let (place, server) = tree();
+    let url = |path: &str| server.url(path);
+    let times = |name: &str| {
+        let meta = fs::metadata(place.remote(name)).unwrap();
+        (meta.atime(), meta.mtime())
+    };
+    there(&["touch", &url("/made"), &url("/big.img")]).ok();
+    assert_eq!(fs::read(place.remote("made")).unwrap(), b"");
+    there(&["touch", "-c", &url("/not-made")]).ok();
+    assert!(!place.remote("not-made").exists());
+    there(&["touch", "-d", "1970-01-02", &url("/made")]).ok();
+    assert_eq!(times("made"), (86_400, 86_400));
+    there(&["touch", "-a", "-d", "@7", &url("/made")]).ok();
+    assert_eq!(times("made"), (7, 86_400));
+    there(&["touch", "-m", "-t", "197001010001.02", &url("/made")]).ok();
+    assert_eq!(times("made"), (7, 62));
+    there(&["touch", "-r", &url("/made"), &url("/big.img")]).ok();
+    assert_eq!(times("big.img"), (7, 62));
+    let local = place.make_here("local", b"");
+    here(
+        place.path(),
+        &["touch", "-d", "2001-02-03 04:05:06", &local],
+    );
+    there(&["touch", "-r", &local, &url("/big.img")]).ok();
+    assert_eq!(times("big.img"), times("runs/one/b.dat").1.into_pair());
+    there(&["touch", &url("/none/x")]).fails(4, &["error: remote"]);
+    there(&["touch", "-r", &place.here("none"), &url("/x")]).fails(4, &["error: local"]);
+}
+
+/// Two of the same time.
+trait IntoPair {
+    fn into_pair(self) -> (i64, i64);
+}
+
+impl IntoPair for i64 {
+    fn into_pair(self) -> (i64, i64) {
+        (self, self)
+    }
+}
+
+#[test]
+fn permissions_and_owners_are_set() {
+    let (place, server) = tree();
+    let url = |path: &str| server.url(path);
+    let mode = |name: &str| fs::metadata(place.remote(name)).unwrap().mode() & 0o7777;
+    there(&["chmod", "640", &url("/big.img")]).ok();
+    assert_eq!(mode("big.img"), 0o640);
+    there(&["chmod", "u+x,g=u,o-r", &url("/big.img")]).ok();
+    assert_eq!(mode("big.img"), 0o770);
+    there(&["chmod", "--", "-x", &url("/big.img")]).ok();
+    assert_eq!(mode("big.img"), 0o660);
+    there(&["chmod", "-R", "u=rwX,go=", &url("/runs")]).ok();
+    assert_eq!((mode("runs"), mode("runs/one")), (0o700, 0o700));
+    assert_eq!((mode("runs/a.dat"), mode("runs/one/b.dat")), (0o700, 0o600));
+    there(&["chmod", "640", &url("/none"), &url("/-dash")]).fails(4, &["/none"]);
+    assert_eq!(mode("-dash"), 0o640);
+    // Nobody needs rights to give a file to whom it belongs.
+    let meta = fs::metadata(place.remote("big.img")).unwrap();
+    let owner = format!("{}:{}", meta.uid(), meta.gid());
+    there(&["chown", &owner, &url("/big.img")]).ok();
+    there(&["chown", "-R", &owner, &url("/runs"), &url("/dangling")]).ok();
+    there(&[
+        "chown",
+        "-h",
+        &format!(":{}", meta.gid()),
+        &url("/dangling"),
+    ])
+    .ok();
+    xdfs(["chown", "alice", &url("/big.img")]).fails(2, &["alice", "number"]);
+}
+
+#[test]
+fn lengths_are_set() {
+    let (place, server) = tree();
+    let url = server.url("/big.img");
+    let length = || fs::metadata(place.remote("big.img")).unwrap().len();
+    for (size, expected) in [("1K", 1024), ("+1K", 2048), ("-1000", 1048), ("-1M", 0)] {
+        there(&["truncate", "-s", size, &url]).ok();
+        assert_eq!(length(), expected, "{size}");
+    }
+    there(&["truncate", "-s", "5", &server.url("/made")]).ok();
+    assert_eq!(fs::read(place.remote("made")).unwrap(), [0; 5]);
+    there(&["truncate", "-c", "-s", "5", &server.url("/not-made")]).ok();
+    assert!(!place.remote("not-made").exists());
+    there(&["truncate", "-s", "5", &server.url("/runs")]).fails(6, &["/runs"]);
+}
+
+#[test]
+fn odd_names_are_shown_so_that_they_do_no_harm() {
+    let place = Place::new();
+    let long = "n".repeat(255);
+    for name in [
+        &b"new\nline"[..],
+        b"\xff\xfe",
+        b"\x1b[2J",
+        b"-rf",
+        long.as_bytes(),
+    ] {
+        fs::write(place.root().join(OsStr::from_bytes(name)), b"x").unwrap();
+    }
+    let server = Server::start(&place.root());
+    let text = there(&["ls", &server.url("")]).ok().text();
+    let shown = [
+        "''$'\\033''[2J'",
+        "-rf",
+        "'new'$'\\n''line'",
+        &long,
+        "''$'\\377\\376'",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), shown);
+    let found = there(&["find", &server.url(""), "-type", "f"]).ok().text();
+    assert_eq!(found.lines().count(), 5);
+    assert!(found.contains("'/new'$'\\n''line'") && !found.contains('\x1b'));
+    let raw = there(&["ls", "-0", &server.url("")]).ok().stdout;
+    let expected = [
+        &b"\x1b[2J\0-rf\0new\nline\0"[..],
+        long.as_bytes(),
+        b"\0\xff\xfe\0",
+    ]
+    .concat();
+    assert_eq!(raw, expected);
+    let json = there(&["ls", "--json", &server.url("")]).ok().json();
+    let bytes = json
+        .iter()
+        .find(|o| o["path_hex"] == "2ffffe")
+        .expect("no hex");
+    assert_eq!(bytes["path"], "/\u{fffd}\u{fffd}");
+    assert!(
+        json.iter()
+            .any(|o| o["path"] == "/new\nline" && o["path_hex"].is_null())
+    );
+    // The same names in URLs.
+    for name in ["/new%0Aline", "/%FF%FE", "/-rf", &format!("/{long}")] {
+        assert!(
+            there(&["sum", &server.url(name)])
+                .ok()
+                .text()
+                .contains("  "),
+            "{name}"
+        );
+    }
+    let run = there(&["rm", &server.url("/none%1B%FF")]).fails(4, &["\\x1b\\xff"]);
+    assert!(!run.stderr.contains('\x1b'));
+    there(&["mv", &server.url("/%FF%FE"), &server.url("/%FE")]).ok();
+    there(&[
+        "rm",
+        &server.url("/-rf"),
+        &server.url("/%FE"),
+        &server.url("/new%0Aline"),
+    ])
+    .ok();
+    assert_eq!(names(place.root()).len(), 2);
+    let url = server.url(&format!("/{long}n"));
+    there(&["mkdir", &url]).fails(6, &["error: remote"]);
+}
+
+#[test]
+fn a_server_that_takes_no_writes_can_be_looked_at() {
+    let (place, first) = tree();
+    drop(first);
+    let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--read-only"]);
+    let url = |path: &str| server.url(path);
+    for words in [&["ls", "-lR"][..], &["stat"], &["find"], &["du"], &["df"]] {
+        there(&[words, &[&url("/runs")]].concat()).ok();
+    }
+    let (file, new) = (url("/big.img"), url("/new"));
+    for words in [
+        &["rm", &file][..],
+        &["rm", "-r", &file],
+        &["mkdir", &new],
+        &["mv", &file, &new],
+        &["ln", &file, &new],
+        &["ln", "-s", "x", &new],
+        &["touch", &file],
+        &["touch", &new],
+        &["chmod", "600", &file],
+        &["chown", "0:0", &file],
+        &["truncate", "-s", "0", &file],
+    ] {
+        there(words).fails(5, &["error: remote"]);
+    }
+    assert_eq!(
+        fs::metadata(place.remote("big.img")).unwrap().len(),
+        300_000
+    );
+    assert!(!place.remote("new").exists());
+}
+
+#[test]
+fn paths_that_lead_out_are_refused() {
+    let (_place, server) = tree();
+    for words in [&["ls"][..], &["rm", "-r"], &["sum"], &["mkdir"]] {
+        let url = server.url("/../../outside");
+        there(&[words, &[&url]].concat()).fails(5, &["error: remote"]);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_listing() {
+    let (place, server) = tree();
+    for number in 0..3000 {
+        fs::write(
+            place.remote(&format!("runs/file-with-a-long-name-{number}")),
+            b"",
+        )
+        .unwrap();
+    }
+    let mut command = program();
+    command
+        .args(["find", &server.url("")])
+        .stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
