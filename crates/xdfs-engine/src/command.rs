@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use xdfs_proto::frame::Level;
+use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{Source, Store};
 use xdfs_sys::poll::{Event, Notifier, Token};
@@ -18,11 +19,18 @@ pub(crate) const WAKE: Token = Token(usize::MAX - 1);
 /// An order to a pipeline.
 #[derive(Debug)]
 pub enum Command {
+    /// Nobody wants the (rest of the) answer to the call of this number (initiator only). What it
+    /// changes it may change all the same; one that was not made yet isn't made.
+    Abandon(u64),
     /// Breaks a channel without warning, as a failing network would.
     BreakChannel,
+    /// Makes a path call (initiator only). Beyond what the session may have unanswered, calls wait
+    /// here.
+    Call(CallJob),
     /// Ends a transfer; durable ranges stay.
     Cancel(FileId),
-    /// Ends the session when its files are done.
+    /// Ends the session when its files and its calls are done. Listings end at once, since their
+    /// users may not go on.
     Close,
     /// Takes no further file, and ends the session when its files are done or after this time.
     Drain(Duration),
@@ -45,6 +53,9 @@ pub enum Command {
     Protect(Level),
     /// Starts a transfer (initiator only).
     Start(Box<Job>),
+    /// The user is done with one part, other than the last, of the answer to the call of this
+    /// number (initiator only): a further one may come.
+    Took(u64),
 }
 
 /// The sending end of a pipeline's orders. Cheap to clone.
@@ -73,6 +84,26 @@ impl Commands {
         });
         Ok(())
     }
+}
+
+/// A path call to make.
+#[derive(Debug)]
+pub struct CallJob {
+    /// Its number in the session: no other call has it.
+    pub number: u64,
+    /// What is asked.
+    pub call: Call,
+    /// Where the answer is told.
+    pub parts: mpsc::Sender<CallPart>,
+}
+
+/// A part of the answer to a call.
+#[derive(Debug)]
+pub struct CallPart {
+    /// The part, or why there is none. A fault is always the last.
+    pub answer: Result<Answer, Fault>,
+    /// Nothing follows. Of all others [`Command::Took`] has to be told when they were used.
+    pub last: bool,
 }
 
 /// A transfer to start.

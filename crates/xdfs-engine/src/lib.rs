@@ -4,6 +4,7 @@
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
+//! - `paths`: the threads that carry out its path calls.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`kernel`]: how a pipeline waits; replaceable.
 //! - [`security`]: what it asks of xSec at each end.
@@ -17,6 +18,7 @@ mod channel;
 pub mod command;
 mod feeder;
 pub mod kernel;
+mod paths;
 pub mod pipeline;
 mod pool;
 mod rate;
@@ -25,7 +27,8 @@ mod storage;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 pub use command::{
-    Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
+    CallJob, CallPart, Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress,
+    TransferEvent, UploadJob,
 };
 pub use pipeline::{Dial, Pipeline};
 pub use rate::SharedRate;

@@ -14,6 +14,7 @@ use xdfs_proto::{Code, Fault, FileId, Limits};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
+use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, Fingerprint, FirstUse, Level, SecureIdentity};
 use crate::sinks::Nameless;
@@ -37,11 +38,14 @@ pub struct ClientOptions {
     pub security: Option<ClientSecurity>,
 }
 
-/// A session with a server. Several transfers may run in it, back to back on the same channels.
+/// A session with a server. Several transfers may run in it, back to back on the same channels,
+/// and calls about paths at the same time. A session that is used for calls alone opens one channel
+/// unless more are asked for.
 #[derive(Debug)]
 pub struct Client {
     commands: Commands,
     next_file: AtomicU32,
+    caller: Caller,
     end: SessionEnd,
     path_bytes_max: usize,
     identity: Option<Arc<SecureIdentity>>,
@@ -96,6 +100,7 @@ impl Client {
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
         Ok(Self {
+            caller: Caller::new(commands.clone(), end.clone()),
             commands,
             next_file: AtomicU32::new(1),
             end,
@@ -217,6 +222,10 @@ impl Client {
         Ok(Transfer::new(file, commands, receiver, end))
     }
 
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// The name that this side has at the server; `None` before the session is open, and on
     /// channels without protection.
     #[must_use]
@@ -255,8 +264,8 @@ impl Client {
         let _ = self.commands.send(Command::Leave);
     }
 
-    /// Ends the session in an orderly way, when its transfers have ended. Dropping the client does
-    /// the same.
+    /// Ends the session in an orderly way, when its transfers and calls have ended; listings end at
+    /// once. Dropping the client does the same.
     pub fn close(self) {}
 }
 

@@ -2,11 +2,13 @@
 //!
 //! [`Server`] serves a directory; [`Client`] opens a session with one and starts transfers. A
 //! [`Transfer`] is a handle with progress events, [`Transfer::cancel`] and [`Transfer::wait`].
+//! [`Client::call`] and [`Client::list`] look at the paths of the server and change them.
 //! Everything blocks at heart: the engine has its own threads.
 
 #![forbid(unsafe_code)]
 
 mod client;
+mod paths;
 mod remote;
 pub mod security;
 mod server;
@@ -14,6 +16,7 @@ mod sinks;
 mod transfer;
 
 pub use client::{Client, ClientOptions};
+pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult};

@@ -6,6 +6,7 @@ use xdfs_proto::frame::{Frame, Scope};
 use xdfs_proto::{Code, Fault, FileId, Retry, Side};
 
 use super::Pipeline;
+use super::calls::refuse;
 use crate::channel::Written;
 use crate::command::{Command, TransferEvent};
 use crate::kernel::Kernel;
@@ -48,9 +49,14 @@ impl<K: Kernel> Pipeline<K> {
         for file in files {
             self.transfer_ended(file, Err(fault.clone()));
         }
+        self.calls.end(&fault);
         while let Ok(command) = self.commands.try_recv() {
-            if let Command::Start(job) = command {
-                let _ = job.events.send(TransferEvent::Ended(Err(fault.clone())));
+            match command {
+                Command::Start(job) => {
+                    let _ = job.events.send(TransferEvent::Ended(Err(fault.clone())));
+                }
+                Command::Call(job) => refuse(&job, &fault),
+                _ => {}
             }
         }
         result

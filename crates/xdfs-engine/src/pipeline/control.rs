@@ -21,6 +21,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn obey(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
+                Command::Abandon(number) => self.calls.abandon(number),
                 Command::BreakChannel => {
                     let last = self.open_slots().last();
                     if let Some(slot) = last {
@@ -28,6 +29,7 @@ impl<K: Kernel> Pipeline<K> {
                         self.channel_gone(slot, Some(&fault));
                     }
                 }
+                Command::Call(job) => self.calls.call(job, self.draining.is_some()),
                 Command::Cancel(file) => {
                     let fault =
                         Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
@@ -36,6 +38,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Command::Close => {
                     self.draining.get_or_insert(None);
+                    self.calls.end_listings();
                 }
                 Command::Drain(grace) => self.draining = Some(Some(self.now + grace)),
                 Command::Join {
@@ -58,13 +61,14 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Command::Protect(level) => self.want_level(level),
                 Command::Start(job) => self.start(*job),
+                Command::Took(number) => self.calls.took(number),
             }
         }
         if let Some(until) = self.draining
             && self.ended.is_none()
         {
             let idle = self.sender.is_idle() && self.receiver.is_idle();
-            if idle && self.transfers.is_empty() {
+            if idle && self.transfers.is_empty() && self.calls.are_idle() {
                 self.end(Ok(()));
             } else if until.is_some_and(|t| t <= self.now) {
                 self.end(Err(shutting_down("go on with the session")));
@@ -170,7 +174,11 @@ impl<K: Kernel> Pipeline<K> {
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
             }
-            Frame::Xpathm { .. } | Frame::XdfsM | Frame::Zxdfs => Err(Fault::new(
+            Frame::Xpathm { .. } | Frame::Taken { .. } if !initiator => {
+                self.calls.handle_frame(frame)
+            }
+            Frame::Answer { .. } if initiator => self.calls.handle_frame(frame),
+            Frame::XdfsM | Frame::Zxdfs => Err(Fault::new(
                 Code::Unsupported,
                 "change the mode of a channel",
                 format!("{} is not offered here", frame.name()),
@@ -241,6 +249,7 @@ impl<K: Kernel> Pipeline<K> {
         while let Some(output) = self.receiver.poll_output() {
             self.do_receiver(output);
         }
+        self.drive_calls();
     }
 
     fn do_sender(&mut self, output: sender::Output) {
@@ -350,8 +359,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Takes what the storage side has done.
+    /// Takes what the storage side and the threads of the calls have done.
     pub(super) fn complete(&mut self) {
+        self.calls.complete();
         while let Some(completion) = self.storage.completion() {
             match completion {
                 Completion::Buffer(buffer) => {
@@ -390,7 +400,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    fn transmit_on(&mut self, slot: usize, frame: &Frame) {
+    pub(super) fn transmit_on(&mut self, slot: usize, frame: &Frame) {
         if let Some(Some(channel)) = self.channels.get_mut(slot) {
             channel.push(frame);
             let backlog = channel.control_pending();
@@ -428,7 +438,7 @@ fn unexpected(frame: &Frame) -> Fault {
     )
 }
 
-fn shutting_down(operation: &str) -> Fault {
+pub(super) fn shutting_down(operation: &str) -> Fault {
     Fault::new(Code::ShuttingDown, operation, "the server is shutting down")
         .hint("run the same command again later to go on where it stopped")
         .retry(Retry::AfterMs(1000))

@@ -8,10 +8,12 @@
 //! - `receive`: frames and payload that come in.
 //! - `send`: blocks that go out.
 //! - `control`: orders, frames that aren't payload, what the machines want.
+//! - `calls`: path calls.
 //! - `transfer`: transfers, their sources and sinks.
 //! - `deadline`: what depends on time alone.
 //! - `closing`: the end of the session.
 
+mod calls;
 mod closing;
 mod control;
 mod deadline;
@@ -22,7 +24,7 @@ mod send;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
@@ -37,11 +39,13 @@ use xdfs_xio::{Endpoint, Stream};
 use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Kernel;
+use crate::paths::PathThreads;
 use crate::pool::BufferPool;
 use crate::rate::Bounds;
 use crate::security::{Admission, Identity, Place, take_on};
 use crate::storage::Storage;
 
+use calls::Calls;
 use open::Dialer;
 use send::OpenSource;
 use transfer::Transfer;
@@ -98,8 +102,8 @@ enum Role {
         store: Arc<dyn Store>,
         /// Payload may travel in the clear.
         takes_clear: bool,
-        /// Held as long as the session lives.
-        _place: Place,
+        /// Held as long as the session lives. Only the mutex makes it shareable.
+        _place: Arc<Mutex<Place>>,
     },
 }
 
@@ -140,6 +144,7 @@ pub struct Pipeline<K> {
     /// bytes were held then.
     incomplete: BTreeMap<FileId, (Duration, u64)>,
     storage: Storage,
+    calls: Calls,
     send_pool: BufferPool,
     receive_pool: BufferPool,
     /// Buffers of `receive_pool` that the storage side has.
@@ -177,7 +182,8 @@ impl<K: Kernel> Pipeline<K> {
         let strict = dial.start == Start::Strict;
         let window = request.window;
         let role = Role::Initiator(Dialer::new(dial, request));
-        let (mut pipeline, commands) = Self::new(kernel, role, None, limits);
+        let calls = Calls::initiator(&limits);
+        let (mut pipeline, commands) = Self::new(kernel, role, None, calls, limits);
         pipeline.set_parameters(channels, block_size, window, strict);
         Ok((pipeline, commands))
     }
@@ -199,12 +205,20 @@ impl<K: Kernel> Pipeline<K> {
         output: &[u8],
         input: Vec<u8>,
     ) -> (Self, Commands) {
+        let place = Arc::new(Mutex::new(admission.place));
+        let threads = PathThreads::new(
+            Arc::clone(&admission.store),
+            admission.ids.clone(),
+            Arc::clone(&place),
+            kernel.notifier(),
+        );
+        let calls = Calls::acceptor(&limits, threads);
         let role = Role::Acceptor {
             store: admission.store,
             takes_clear,
-            _place: admission.place,
+            _place: place,
         };
-        let (mut pipeline, commands) = Self::new(kernel, role, admission.ids, limits);
+        let (mut pipeline, commands) = Self::new(kernel, role, admission.ids, calls, limits);
         pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
         let strict = request.start == Start::Strict;
         pipeline.set_parameters(
@@ -221,7 +235,13 @@ impl<K: Kernel> Pipeline<K> {
         (pipeline, commands)
     }
 
-    fn new(kernel: K, role: Role, ids: Option<Ids>, limits: Limits) -> (Self, Commands) {
+    fn new(
+        kernel: K,
+        role: Role,
+        ids: Option<Ids>,
+        calls: Calls,
+        limits: Limits,
+    ) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
         let storage = Storage::new(kernel.notifier(), ids.clone());
         let pipeline = Self {
@@ -249,6 +269,7 @@ impl<K: Kernel> Pipeline<K> {
             transfers: BTreeMap::new(),
             incomplete: BTreeMap::new(),
             storage,
+            calls,
             send_pool: BufferPool::new(0, 0),
             receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
             at_storage: 0,
@@ -310,6 +331,7 @@ impl<K: Kernel> Pipeline<K> {
             self.receive_all();
             self.drive();
             self.send_all();
+            self.calls.look_again();
             self.drive();
             if self.now >= self.next_tick {
                 self.tick();

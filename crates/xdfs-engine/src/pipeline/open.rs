@@ -174,6 +174,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
+        self.calls.look();
         self.queue(slot);
         self.transmit_homeless();
     }
@@ -587,6 +588,7 @@ impl<K: Kernel> Pipeline<K> {
         self.live -= 1;
         self.sender.channel_down(index);
         self.receiver.channel_down(index);
+        self.calls.channel_down();
         if let Some(fault) = why {
             tracing::info!(channel = %index, %peer, %fault, "a channel broke");
         }
@@ -595,7 +597,8 @@ impl<K: Kernel> Pipeline<K> {
             Role::Acceptor { .. } => 0,
         };
         if self.live == 0 && opening == 0 && self.ended.is_none() {
-            let busy = !self.sender.is_idle() || !self.receiver.is_idle();
+            let idle = self.sender.is_idle() && self.receiver.is_idle() && self.calls.are_idle();
+            let busy = !idle;
             let initiator = matches!(self.role, Role::Initiator(_));
             if !busy && (!initiator || self.draining.is_some()) {
                 self.end(Ok(()));

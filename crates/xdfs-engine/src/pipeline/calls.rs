@@ -1,0 +1,374 @@
+//! Path calls: between the machines, the threads that carry calls out, and those who made them.
+//!
+//! The machines keep what isn't sent yet, within their bounds. So nothing is taken out of them
+//! while much waits for channels that take nothing, and the channels' queues stay small.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+
+use xdfs_proto::answerer::{self, Answerer};
+use xdfs_proto::caller::{self, Caller};
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
+
+use super::Pipeline;
+use super::control::shutting_down;
+use crate::command::{CallJob, CallPart};
+use crate::kernel::Kernel;
+use crate::paths::{Done, PathThreads};
+
+/// Bytes of frames that may wait on a channel that gets another one of a call.
+const BACKLOG_MAX: usize = 64 << 10;
+
+/// The calls of a session.
+#[derive(Debug)]
+pub(super) struct Calls {
+    side: Side,
+    /// The machine has to be looked at.
+    due: bool,
+    /// Something in it waits until a channel can take more.
+    waits: bool,
+}
+
+#[derive(Debug)]
+enum Side {
+    Initiator(Making),
+    Acceptor(Answering),
+}
+
+/// The calls of an initiator.
+#[derive(Debug)]
+struct Making {
+    caller: Caller,
+    /// Calls that the machine has no room for, or that the session isn't open for.
+    waiting: BTreeMap<u64, CallJob>,
+    /// Calls whose answer somebody waits for.
+    made: BTreeMap<CallId, Made>,
+    ids: BTreeMap<u64, CallId>,
+}
+
+#[derive(Debug)]
+struct Made {
+    number: u64,
+    parts: mpsc::Sender<CallPart>,
+    listing: bool,
+}
+
+/// The calls of an acceptor.
+#[derive(Debug)]
+struct Answering {
+    answerer: Answerer,
+    threads: PathThreads,
+    /// Listings that were begun and go on when there is room.
+    paused: BTreeSet<CallId>,
+}
+
+impl Calls {
+    pub(super) fn initiator(limits: &Limits) -> Self {
+        Self::new(Side::Initiator(Making {
+            caller: Caller::new(limits.clone()),
+            waiting: BTreeMap::new(),
+            made: BTreeMap::new(),
+            ids: BTreeMap::new(),
+        }))
+    }
+
+    pub(super) fn acceptor(limits: &Limits, threads: PathThreads) -> Self {
+        Self::new(Side::Acceptor(Answering {
+            answerer: Answerer::new(limits.clone()),
+            threads,
+            paused: BTreeSet::new(),
+        }))
+    }
+
+    fn new(side: Side) -> Self {
+        Self {
+            side,
+            due: false,
+            waits: false,
+        }
+    }
+
+    /// Has the machine looked at: something changed that it may have waited for.
+    pub(super) fn look(&mut self) {
+        self.due = true;
+    }
+
+    /// Has the machine looked at, if it waits for channels.
+    pub(super) fn look_again(&mut self) {
+        self.due |= self.waits;
+    }
+
+    /// Takes a frame of the peer.
+    pub(super) fn handle_frame(&mut self, frame: Frame) -> Result<(), Fault> {
+        self.due = true;
+        match &mut self.side {
+            Side::Initiator(making) => making.caller.handle_frame(frame),
+            Side::Acceptor(answering) => answering.answerer.handle_frame(frame),
+        }
+    }
+
+    pub(super) fn channel_down(&mut self) {
+        self.due = true;
+        match &mut self.side {
+            Side::Initiator(making) => making.caller.channel_down(),
+            Side::Acceptor(answering) => answering.answerer.channel_down(),
+        }
+    }
+
+    /// Whether no call is under way.
+    pub(super) fn are_idle(&self) -> bool {
+        match &self.side {
+            Side::Initiator(making) => making.caller.unanswered() == 0 && making.waiting.is_empty(),
+            Side::Acceptor(answering) => {
+                answering.answerer.unfinished() == 0 && !self.waits && !self.due
+            }
+        }
+    }
+
+    /// Makes a call (initiator).
+    pub(super) fn call(&mut self, job: CallJob, is_closing: bool) {
+        let Side::Initiator(making) = &mut self.side else {
+            return;
+        };
+        if is_closing {
+            refuse(&job, &closed(&job.call));
+            return;
+        }
+        self.due = true;
+        making.waiting.insert(job.number, job);
+    }
+
+    /// The user is done with a part (initiator).
+    pub(super) fn took(&mut self, number: u64) {
+        if let Side::Initiator(making) = &mut self.side
+            && let Some(id) = making.ids.get(&number)
+        {
+            making.caller.took(*id);
+            self.due = true;
+        }
+    }
+
+    /// Nobody wants the answer (initiator).
+    pub(super) fn abandon(&mut self, number: u64) {
+        if let Side::Initiator(making) = &mut self.side {
+            making.waiting.remove(&number);
+            if let Some(id) = making.ids.remove(&number) {
+                making.made.remove(&id);
+                making.caller.abandon(id);
+            }
+            self.due = true;
+        }
+    }
+
+    /// Ends listings, whose users may not go on any more (initiator).
+    pub(super) fn end_listings(&mut self) {
+        let Side::Initiator(making) = &mut self.side else {
+            return;
+        };
+        let is_listing = |call: &Call| matches!(call, Call::List { .. });
+        let mut ended = Vec::new();
+        for job in making.waiting.values().filter(|j| is_listing(&j.call)) {
+            refuse(job, &closed(&job.call));
+            ended.push(job.number);
+        }
+        for made in making.made.values().filter(|m| m.listing) {
+            let fault = Fault::new(Code::Cancelled, "list a directory", "the session is closed");
+            tell(&made.parts, Err(fault), true);
+            ended.push(made.number);
+        }
+        for number in ended {
+            self.abandon(number);
+        }
+    }
+
+    /// Ends everything, by the fault with which the session ended.
+    pub(super) fn end(self, fault: &Fault) {
+        match self.side {
+            Side::Initiator(mut making) => {
+                making.caller.end(fault);
+                while let Some(caller::Output::Part { id, answer, last }) =
+                    making.caller.poll_output()
+                {
+                    making.give_out(id, answer, last);
+                }
+                for job in making.waiting.values() {
+                    refuse(job, fault);
+                }
+            }
+            Side::Acceptor(answering) => answering.threads.finish(),
+        }
+    }
+
+    /// Takes what the threads have done (acceptor).
+    pub(super) fn complete(&mut self) {
+        let Side::Acceptor(answering) = &mut self.side else {
+            return;
+        };
+        while let Some(done) = answering.threads.completion() {
+            self.due = true;
+            match done {
+                Done::Part { id, answer } => {
+                    if !answering.answerer.part(id, answer) {
+                        answering.threads.stop(id);
+                    }
+                }
+                Done::Finished { id, answer } => {
+                    answering.paused.remove(&id);
+                    answering.answerer.finished(id, answer);
+                }
+                Done::Paused { id } => {
+                    answering.paused.insert(id);
+                    answering.answerer.paused(id);
+                }
+            }
+        }
+    }
+
+    /// The next frame to send.
+    fn next_frame(&mut self, is_draining: bool) -> Option<Frame> {
+        match &mut self.side {
+            Side::Initiator(making) => making.next_frame(),
+            Side::Acceptor(answering) => answering.next_frame(is_draining),
+        }
+    }
+
+    /// Calls of an initiator go out when its session has started.
+    fn may_send(&self, is_started: bool) -> bool {
+        is_started || matches!(self.side, Side::Acceptor(_))
+    }
+}
+
+impl Making {
+    fn next_frame(&mut self) -> Option<Frame> {
+        loop {
+            while self.caller.has_room()
+                && let Some((_, job)) = self.waiting.pop_first()
+            {
+                self.make(job);
+            }
+            match self.caller.poll_output()? {
+                caller::Output::Part { id, answer, last } => self.give_out(id, answer, last),
+                caller::Output::Transmit(frame) => return Some(frame),
+                _ => {}
+            }
+        }
+    }
+
+    fn make(&mut self, job: CallJob) {
+        let CallJob {
+            number,
+            call,
+            parts,
+        } = job;
+        let listing = matches!(call, Call::List { .. });
+        match self.caller.call(call) {
+            Ok(id) => {
+                self.ids.insert(number, id);
+                let made = Made {
+                    number,
+                    parts,
+                    listing,
+                };
+                self.made.insert(id, made);
+            }
+            Err(fault) => tell(&parts, Err(fault), true),
+        }
+    }
+
+    fn give_out(&mut self, id: CallId, answer: Result<Answer, Fault>, last: bool) {
+        // An abandoned one isn't there any more.
+        if let Some(made) = self.made.get(&id) {
+            tell(&made.parts, answer, last);
+            if last {
+                self.ids.remove(&made.number);
+                self.made.remove(&id);
+            }
+        }
+    }
+}
+
+impl Answering {
+    fn next_frame(&mut self, is_draining: bool) -> Option<Frame> {
+        loop {
+            if let Some(answerer::Output::Transmit(frame)) = self.answerer.poll_output() {
+                return Some(frame);
+            }
+            if !self.threads.have_room() {
+                return None;
+            }
+            let Some(work) = self.answerer.next_work() else {
+                // Listings that nobody wants have ended by the question.
+                return match self.answerer.poll_output() {
+                    Some(answerer::Output::Transmit(frame)) => Some(frame),
+                    _ => None,
+                };
+            };
+            let id = work.id;
+            let begun = self.paused.remove(&id);
+            let refusal = if is_draining && !begun {
+                Some(shutting_down(work.call.operation()).path(work.call.path()))
+            } else {
+                self.threads.submit(work).err()
+            };
+            if let Some(fault) = refusal {
+                self.answerer.finished(id, Err(fault));
+            }
+        }
+    }
+}
+
+/// Tells whoever made a call; nobody may be there any more.
+fn tell(parts: &mpsc::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
+    let _ = parts.send(CallPart { answer, last });
+}
+
+/// Ends a call that was not made.
+pub(super) fn refuse(job: &CallJob, fault: &Fault) {
+    let mut fault = fault.clone();
+    if fault.path.is_empty() {
+        fault = fault.path(job.call.path());
+    }
+    tell(&job.parts, Err(fault), true);
+}
+
+fn closed(call: &Call) -> Fault {
+    Fault::new(Code::Cancelled, call.operation(), "the session is closed")
+}
+
+impl<K: Kernel> Pipeline<K> {
+    /// Does what the machine of the calls wants, as far as the channels take it.
+    pub(super) fn drive_calls(&mut self) {
+        if !self.calls.due || self.ended.is_some() {
+            return;
+        }
+        if !self.calls.may_send(self.live > 0 && self.strict_met) {
+            // Looked at again when a channel opens.
+            return;
+        }
+        self.calls.due = false;
+        loop {
+            let Some(slot) = self.slot_for_calls() else {
+                self.calls.waits = true;
+                return;
+            };
+            let Some(frame) = self.calls.next_frame(self.draining.is_some()) else {
+                self.calls.waits = false;
+                return;
+            };
+            self.transmit_on(slot, &frame);
+        }
+    }
+
+    /// The open channel on which the next frame of a call leaves soonest; `None` if on all of them
+    /// so much waits that no more may be added.
+    fn slot_for_calls(&self) -> Option<usize> {
+        let open = self.open_slots().filter_map(|slot| {
+            let channel = self.channels[slot].as_ref()?;
+            let waiting = channel.control_pending();
+            let rank = (channel.leave_said, channel.outgoing.is_some(), waiting);
+            (waiting < BACKLOG_MAX).then_some((rank, slot))
+        });
+        open.min().map(|(_, slot)| slot)
+    }
+}
