@@ -100,6 +100,11 @@ fn ls_prints_what_ls_prints() {
     assert_eq!(there(&["ls", "-a", &server.url("")]).ok().text(), all);
     let plain = here(&root, &["ls", "-1"]);
     assert_eq!(there(&["ls", &server.url("/")]).ok().text(), plain);
+    // A link to a directory is gone through where it is named, unless the link itself is meant.
+    symlink("runs", root.join("to-runs")).unwrap();
+    let url = server.url("/to-runs");
+    assert_eq!(there(&["ls", &url]).ok().text(), "a.dat\none\ntwo\n");
+    assert!(there(&["ls", "-l", &url]).ok().text().ends_with("/to-runs -> runs\n"));
     // Times that are long ago, and links with what they say.
     let old = there(&["ls", "-l", &server.url("/runs/one/b.dat")])
         .ok()
@@ -278,8 +283,6 @@ fn digests_are_computed_there() {
         (&300_000.into(), &"sum".into())
     );
     // What a copy says of the same file.
-    let copy = there(&["cp", "--json", "--digest", "blake3", "--dry-run", "-q"]);
-    assert_eq!(copy.code, Some(2));
     let place = Place::new();
     let url = server.url("/big.img");
     let copy = there(&[
@@ -454,20 +457,9 @@ fn times_are_set_and_files_made() {
         &["touch", "-d", "2001-02-03 04:05:06", &local],
     );
     there(&["touch", "-r", &local, &url("/big.img")]).ok();
-    assert_eq!(times("big.img"), times("runs/one/b.dat").1.into_pair());
+    assert_eq!(times("big.img"), times("runs/one/b.dat"));
     there(&["touch", &url("/none/x")]).fails(4, &["error: remote"]);
     there(&["touch", "-r", &place.here("none"), &url("/x")]).fails(4, &["error: local"]);
-}
-
-/// Two of the same time.
-trait IntoPair {
-    fn into_pair(self) -> (i64, i64);
-}
-
-impl IntoPair for i64 {
-    fn into_pair(self) -> (i64, i64) {
-        (self, self)
-    }
 }
 
 #[test]
