@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -91,6 +92,23 @@ impl Drop for Registration {
     }
 }
 
+/// Counts a session as long as anything of it runs, also a thread that a file system holds after
+/// the session's end.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A channel that isn't in a session yet.
 struct Pending {
     stream: Box<dyn Stream>,
@@ -118,6 +136,8 @@ pub struct Acceptor {
     poller: Poller,
     orders: mpsc::Receiver<Duration>,
     sessions: Sessions,
+    /// Sessions of which anything runs.
+    running: Arc<AtomicUsize>,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     accept_later: bool,
@@ -144,6 +164,7 @@ impl Acceptor {
             poller,
             orders,
             sessions: Sessions::default(),
+            running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
             accept_later: true,
@@ -417,8 +438,9 @@ impl Acceptor {
         let mut secret = [0; 16];
         let refusal = {
             let sessions = self.sessions.lock();
-            if sessions.len() >= self.config.sessions_max {
-                let cause = format!("the server has {} sessions already", sessions.len());
+            let count = sessions.len().max(self.running.load(Ordering::Relaxed));
+            if count >= self.config.sessions_max {
+                let cause = format!("the server has {count} sessions already");
                 Some(
                     Fault::new(Code::LimitExceeded, "open a session", cause)
                         .retry(Retry::AfterMs(1000)),
@@ -460,7 +482,7 @@ impl Acceptor {
                 return;
             }
         };
-        let admission = match (&self.config.access, pending.admission.take()) {
+        let mut admission = match (&self.config.access, pending.admission.take()) {
             (Access::Open(store), _) => Admission {
                 user: String::new(),
                 store: Arc::clone(store),
@@ -478,6 +500,7 @@ impl Acceptor {
                 return;
             }
         };
+        admission.place = Place(Box::new((Counted::new(&self.running), admission.place)));
         let peer = pending.stream.peer();
         let (host, user) = (host_of(&peer), admission.user.clone());
         let takes_clear = match &self.config.access {

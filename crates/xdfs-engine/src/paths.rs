@@ -296,3 +296,6 @@ fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, ending: &mut Endin
     }
     Done::Finished { id, answer: result }
 }
+
+#[cfg(test)]
+mod tests;

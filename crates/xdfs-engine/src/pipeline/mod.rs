@@ -97,7 +97,7 @@ pub struct Dial {
 /// Who opened the session.
 #[derive(Debug)]
 enum Role {
-    Initiator(Dialer),
+    Initiator(Box<Dialer>),
     Acceptor {
         store: Arc<dyn Store>,
         /// Payload may travel in the clear.
@@ -181,7 +181,7 @@ impl<K: Kernel> Pipeline<K> {
         let (block_size, channels) = (request.block_size, request.channels);
         let strict = dial.start == Start::Strict;
         let window = request.window;
-        let role = Role::Initiator(Dialer::new(dial, request));
+        let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
         let (mut pipeline, commands) = Self::new(kernel, role, None, calls, limits);
         pipeline.set_parameters(channels, block_size, window, strict);

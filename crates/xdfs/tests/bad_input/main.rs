@@ -9,6 +9,7 @@
 mod support;
 
 mod blocks;
+mod calls;
 #[cfg(unix)]
 mod changing;
 mod names;

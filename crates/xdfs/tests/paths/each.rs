@@ -139,7 +139,7 @@ fn every_call() -> Vec<(Call, Option<Code>)> {
             },
             Some(Code::AlreadyExists),
         ),
-        (Call::ReadLink { path: b.clone() }, None),
+        (Call::ReadLink { path: b }, None),
         (Call::ReadLink { path: c }, Some(Code::InvalidArgument)),
         (mode("/b"), None),
         (mode("/none"), not_found),

@@ -7,7 +7,12 @@
 mod support;
 
 #[cfg(unix)]
+mod broken;
+#[cfg(unix)]
 mod each;
 #[cfg(unix)]
 mod many;
 mod place;
+#[cfg(unix)]
+mod random;
+mod refused;

@@ -1,0 +1,167 @@
+//! Threads that a store holds up.
+
+use xdfs_proto::path::Call;
+use xdfs_store::{OpenedSink, SinkRequest, Source};
+use xdfs_sys::poll::Poller;
+
+use super::*;
+
+/// Answers a call when it is let go, and tells that it began.
+#[derive(Debug)]
+struct Slow {
+    began: Mutex<mpsc::Sender<()>>,
+    go: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Store for Slow {
+    fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Err(Fault::new(Code::Unsupported, "", ""))
+    }
+
+    fn open_sink(&self, _: &SinkRequest) -> Result<OpenedSink, Fault> {
+        Err(Fault::new(Code::Unsupported, "", ""))
+    }
+
+    fn check_sink(&self, _: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        Err(Fault::new(Code::Unsupported, "", ""))
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        match call {
+            Call::RemoveTree { .. } => {
+                self.began.lock().unwrap().send(()).unwrap();
+                let _ = self.go.lock().unwrap().recv();
+            }
+            Call::RemoveFile { .. } => panic!("on purpose"),
+            Call::List { .. } => loop {
+                part(Answer::Done)?;
+            },
+            _ => {}
+        }
+        Ok(Answer::Done)
+    }
+}
+
+struct Scene {
+    threads: PathThreads,
+    began: mpsc::Receiver<()>,
+    go: mpsc::Sender<()>,
+    place: Arc<Mutex<Place>>,
+    _poller: Poller,
+}
+
+fn scene() -> Scene {
+    let poller = Poller::new().unwrap();
+    let (began_sender, began) = mpsc::channel();
+    let (go, go_receiver) = mpsc::channel();
+    let place = Arc::new(Mutex::new(Place(Box::new(()))));
+    let store = Arc::new(Slow {
+        began: Mutex::new(began_sender),
+        go: Mutex::new(go_receiver),
+    });
+    let notifier = poller.notifier();
+    Scene {
+        threads: PathThreads::new(store, None, Arc::clone(&place), notifier),
+        began,
+        go,
+        place,
+        _poller: poller,
+    }
+}
+
+fn work(sequence: u32, call: Call) -> Work {
+    let id = CallId { slot: 0, sequence };
+    let parts_max = 3;
+    Work {
+        id,
+        call,
+        parts_max,
+    }
+}
+
+fn space() -> Call {
+    Call::Space { path: Vec::new() }
+}
+
+fn slow() -> Call {
+    Call::RemoveTree { path: Vec::new() }
+}
+
+/// What comes next, within a bounded time.
+fn next(threads: &mut PathThreads) -> Done {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(done) = threads.completion() {
+            return done;
+        }
+        assert!(Instant::now() < deadline, "nothing came");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
+    let mut scene = scene();
+    scene.threads.submit(work(1, slow())).unwrap();
+    scene.began.recv().unwrap();
+    for i in 2..100 {
+        scene.threads.submit(work(i, space())).unwrap();
+        let Done::Finished { id, answer } = next(&mut scene.threads) else {
+            panic!("no end")
+        };
+        assert_eq!((id.sequence, answer), (i, Ok(Answer::Done)));
+    }
+    scene.threads.finish();
+    // The thread that is left behind keeps the place, until it is let go.
+    assert_eq!(Arc::strong_count(&scene.place), 2);
+    scene.go.send(()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Arc::strong_count(&scene.place) > 1 {
+        assert!(Instant::now() < deadline, "the thread never ended");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_queue_is_bounded_and_a_panic_is_an_answer() {
+    let mut scene = scene();
+    let mut count = 0;
+    while scene.threads.have_room() {
+        count += 1;
+        scene.threads.submit(work(count, slow())).unwrap();
+    }
+    assert_eq!(count as usize, JOBS_MAX);
+    assert_eq!(scene.threads.handles.len(), THREADS_MAX);
+    (0..count).for_each(|_| scene.go.send(()).unwrap());
+    for _ in 0..count {
+        assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
+    }
+    let panics = Call::RemoveFile { path: Vec::new() };
+    scene.threads.submit(work(1000, panics)).unwrap();
+    match next(&mut scene.threads) {
+        Done::Finished { answer, .. } => assert_eq!(answer.unwrap_err().code, Code::Internal),
+        other => panic!("{other:?}"),
+    }
+    scene.threads.submit(work(1001, space())).unwrap();
+    assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
+}
+
+#[test]
+fn a_listing_pauses_after_the_parts_it_may_make() {
+    let mut scene = scene();
+    let list = Call::List {
+        path: Vec::new(),
+        cursor: Vec::new(),
+        entries_max: 9,
+    };
+    scene.threads.submit(work(1, list)).unwrap();
+    for _ in 0..3 {
+        assert!(matches!(next(&mut scene.threads), Done::Part { .. }));
+    }
+    assert!(matches!(next(&mut scene.threads), Done::Paused { .. }));
+    assert!(scene.threads.completion().is_none());
+}

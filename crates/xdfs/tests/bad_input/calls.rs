@@ -1,0 +1,180 @@
+//! Peers that break the rules of path calls.
+
+use xdfs::{Answer, Call, Code, Side};
+use xdfs_proto::CallId;
+use xdfs_proto::frame::Frame;
+use xdfs_proto::path::PARTS_AHEAD_MAX;
+
+use crate::peer::{Peer, accept, session_ok};
+use crate::support::{Folders, Serving, client};
+
+const fn id(slot: u16, sequence: u32) -> CallId {
+    CallId { slot, sequence }
+}
+
+fn call(id: CallId, call: Call) -> Frame {
+    Frame::Xpathm { id, call }
+}
+
+fn stat(path: &str) -> Call {
+    Call::Stat {
+        path: path.into(),
+        follow: true,
+    }
+}
+
+fn make(path: &str) -> Call {
+    Call::MakeDirectory {
+        path: path.into(),
+        mode: None,
+        parents: false,
+    }
+}
+
+fn taken(id: CallId, parts: u32) -> Frame {
+    let stop = false;
+    Frame::Taken { id, parts, stop }
+}
+
+fn answer(id: CallId, part: u32, answer: Answer) -> Frame {
+    Frame::Answer {
+        id,
+        part,
+        last: true,
+        answer: Ok(answer),
+    }
+}
+
+/// The part that comes next: its call, its number, and whether it is the last.
+#[track_caller]
+fn part(peer: &mut Peer) -> (CallId, u32, bool) {
+    match peer.frame() {
+        Frame::Answer { id, part, last, .. } => (id, part, last),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_breaks_the_rules_ends_the_session_alone() {
+    let folders = Folders::new(1);
+    let server = Serving::start(&folders.root(), |_| {});
+    let cases: [&[Frame]; 6] = [
+        // From the wrong side.
+        &[answer(id(0, 1), 0, Answer::Done)],
+        // Not the first of its slot.
+        &[call(id(0, 2), stat("/"))],
+        // Too early: its slot is skipped ahead.
+        &[call(id(5, 1), stat("/")), call(id(5, 3), stat("/"))],
+        // Of nothing, of what wasn't made, and of more than was made.
+        &[taken(id(0, 1), 1)],
+        &[call(id(0, 1), stat("/")), taken(id(1, 1), 1)],
+        &[call(id(0, 1), stat("/")), taken(id(0, 1), 1000)],
+    ];
+    for frames in cases {
+        let (mut peer, ..) = Peer::in_session(server.addr, 1);
+        for frame in frames {
+            peer.send(frame);
+        }
+        let fault = loop {
+            match peer.frame() {
+                Frame::Answer { .. } => {}
+                Frame::Exception { fault, .. } => break fault,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(fault.code, Code::ProtocolViolation, "{frames:?}: {fault:?}");
+        peer.end();
+        let client = client(server.addr, |_| {});
+        assert!(client.call(stat("/")).is_ok());
+    }
+}
+
+#[test]
+fn a_call_that_comes_often_is_carried_out_once() {
+    let folders = Folders::new(2);
+    let server = Serving::start(&folders.root(), |_| {});
+    let (mut peer, ..) = Peer::in_session(server.addr, 1);
+    for _ in 0..10 {
+        peer.send(&call(id(0, 1), make("/a")));
+    }
+    peer.send(&call(id(1, 1), stat("/a")));
+    let mut heard = [part(&mut peer), part(&mut peer)];
+    heard.sort();
+    assert_eq!(heard, [(id(0, 1), 0, true), (id(1, 1), 0, true)]);
+    // Again, after it was answered.
+    peer.send(&call(id(0, 1), make("/a")));
+    peer.send(&call(id(1, 2), stat("/a")));
+    assert_eq!(part(&mut peer), (id(1, 2), 0, true));
+}
+
+#[test]
+fn no_more_parts_come_than_the_peer_has_room_for() {
+    let folders = Folders::new(3);
+    for i in 0..10_000 {
+        std::fs::File::create(folders.there(&format!("file {i}"))).unwrap();
+    }
+    let server = Serving::start(&folders.root(), |_| {});
+    let (mut peer, ..) = Peer::in_session(server.addr, 1);
+    let list = Call::List {
+        path: b"/".to_vec(),
+        cursor: Vec::new(),
+        entries_max: u32::MAX,
+    };
+    peer.send(&call(id(0, 1), list));
+    // One is kept back for the end.
+    let ahead = PARTS_AHEAD_MAX - 1;
+    for i in 0..ahead {
+        assert_eq!(part(&mut peer), (id(0, 1), i, false));
+    }
+    // Nothing further, while other calls are answered.
+    for i in 1..100 {
+        peer.send(&call(id(1, i), stat("/")));
+        assert_eq!(part(&mut peer), (id(1, i), 0, true));
+    }
+    peer.send(&taken(id(0, 1), 1));
+    assert_eq!(part(&mut peer), (id(0, 1), ahead, false));
+    peer.send(&Frame::Taken {
+        id: id(0, 1),
+        parts: 2,
+        stop: true,
+    });
+    // Parts that were made by then may come.
+    while !part(&mut peer).2 {}
+}
+
+#[test]
+fn a_server_that_answers_what_was_not_asked_ends_the_session() {
+    type Wrong = fn(CallId) -> Frame;
+    let cases: [Wrong; 4] = [
+        |id| answer(id, 0, Answer::Done),
+        |id| answer(id, 1, Answer::Target(b"x".to_vec())),
+        |_| answer(id(9, 1), 0, Answer::Done),
+        |id| call(id, stat("/")),
+    ];
+    for wrong in cases {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut peer = accept(&listener);
+            peer.read_hello();
+            peer.welcome();
+            assert!(matches!(peer.frame(), Frame::Session(_)));
+            peer.send(&session_ok(1, crate::peer::BLOCK));
+            match peer.frame() {
+                Frame::Xpathm { id, .. } => peer.send(&wrong(id)),
+                other => panic!("{other:?}"),
+            }
+            peer.hold();
+        });
+        let client = client(addr, |_| {});
+        let call = Call::ReadLink {
+            path: b"/link".to_vec(),
+        };
+        let fault = client.call(call).unwrap_err();
+        let broken = [Code::ProtocolViolation, Code::MalformedFrame].contains(&fault.code);
+        assert!(broken && fault.side == Side::Local, "{fault:?}");
+        assert_eq!(fault.path, b"/link");
+        drop(client);
+        thread.join().unwrap();
+    }
+}
