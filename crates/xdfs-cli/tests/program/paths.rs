@@ -104,7 +104,12 @@ fn ls_prints_what_ls_prints() {
     symlink("runs", root.join("to-runs")).unwrap();
     let url = server.url("/to-runs");
     assert_eq!(there(&["ls", &url]).ok().text(), "a.dat\none\ntwo\n");
-    assert!(there(&["ls", "-l", &url]).ok().text().ends_with("/to-runs -> runs\n"));
+    assert!(
+        there(&["ls", "-l", &url])
+            .ok()
+            .text()
+            .ends_with("/to-runs -> runs\n")
+    );
     // Times that are long ago, and links with what they say.
     let old = there(&["ls", "-l", &server.url("/runs/one/b.dat")])
         .ok()
