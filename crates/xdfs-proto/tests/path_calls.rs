@@ -147,11 +147,11 @@ impl World {
             },
         };
         if !self.caller.has_room() {
-            let fault = self.caller.call(call).unwrap_err();
+            let fault = self.caller.call(call).expect_err("no room");
             assert_eq!(fault.code, Code::LimitExceeded);
             return;
         }
-        let id = self.caller.call(call.clone()).unwrap();
+        let id = self.caller.call(call.clone()).expect("the rules are kept");
         let expected = Expected {
             call,
             entries: 0,
@@ -170,9 +170,11 @@ impl World {
     }
 
     fn decoded(&self, bytes: &[u8]) -> Frame {
-        let (header, body) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>().unwrap();
-        let header = FrameHeader::decode(*header, &self.limits).unwrap();
-        let frame = Frame::decode(header, body, &self.limits).unwrap();
+        let (header, body) = bytes
+            .split_first_chunk::<FRAME_HEADER_BYTES>()
+            .expect("the rules are kept");
+        let header = FrameHeader::decode(*header, &self.limits).expect("the rules are kept");
+        let frame = Frame::decode(header, body, &self.limits).expect("the rules are kept");
         match frame {
             // The side isn't on the wire.
             Frame::Answer {
@@ -233,7 +235,7 @@ impl World {
         let expected = self.expected.get_mut(&id).expect("a call that was made");
         assert!(!expected.over, "{id} ended twice");
         expected.over = last;
-        match answer.unwrap() {
+        match answer.expect("the rules are kept") {
             Answer::Entries { entries, cursor } => {
                 for found in entries {
                     assert_eq!(found, entry(expected.entries), "{id}");
@@ -249,7 +251,10 @@ impl World {
                 if last {
                     assert_eq!(expected.entries, total.min(*entries_max));
                     if expected.entries < total {
-                        assert_eq!(number_of(&cursor.unwrap()), expected.entries);
+                        assert_eq!(
+                            number_of(&cursor.expect("the rules are kept")),
+                            expected.entries
+                        );
                     }
                 } else {
                     expected.held += 1;
@@ -277,11 +282,13 @@ impl World {
         let channel = &mut self.channels[index];
         if let Some(bytes) = channel.to_answerer.pop_front() {
             let frame = self.decoded(&bytes);
-            self.answerer.handle_frame(frame).unwrap();
+            self.answerer
+                .handle_frame(frame)
+                .expect("the rules are kept");
         }
         if let Some(bytes) = self.channels[index].to_caller.pop_front() {
             let frame = self.decoded(&bytes);
-            self.caller.handle_frame(frame).unwrap();
+            self.caller.handle_frame(frame).expect("the rules are kept");
         }
     }
 
@@ -386,7 +393,7 @@ impl World {
             return;
         }
         let id = held[self.random.below(held.len() as u64) as usize];
-        let expected = self.expected.get_mut(&id).unwrap();
+        let expected = self.expected.get_mut(&id).expect("the rules are kept");
         expected.held -= 1;
         self.caller.took(id);
     }
@@ -438,7 +445,11 @@ fn each_call_is_carried_out_and_answered_once_whatever_breaks() {
                 let ids: Vec<_> = world.expected.keys().copied().collect();
                 if let Some(id) = ids.get(world.random.below(ids.len().max(1) as u64) as usize) {
                     world.caller.abandon(*id);
-                    world.expected.get_mut(id).unwrap().abandoned = true;
+                    world
+                        .expected
+                        .get_mut(id)
+                        .expect("the rules are kept")
+                        .abandoned = true;
                 }
             }
             world.step();
