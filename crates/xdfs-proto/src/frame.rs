@@ -11,7 +11,8 @@
 //!
 //! Here are the types and the two headers; how the bodies of the other frames are laid out is in
 //! `codec`, and of path calls and their answers in `calls`. Who reads from a channel decodes a
-//! [`FrameHeader`], which bounds the length of what follows, and then the rest with [`BlockHeader::decode`] or [`Frame::decode`].
+//! [`FrameHeader`], which bounds the length of what follows, and then the rest with
+//! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
 mod codec;
