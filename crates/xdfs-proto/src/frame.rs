@@ -10,8 +10,9 @@
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
 //! Here are the types and the two headers; how the bodies of the other frames are laid out is in
-//! `codec`, of path calls and their answers in `calls`. Who reads from a channel decodes a [`FrameHeader`], which bounds the length of what
-//! follows, and then the rest with [`BlockHeader::decode`] or [`Frame::decode`].
+//! `codec`, and of path calls and their answers in `calls`. Who reads from a channel decodes a
+//! [`FrameHeader`], which bounds the length of what follows, and then the rest with
+//! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
 mod codec;
@@ -34,7 +35,8 @@ pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
 /// The kinds of frames, as numbers on the wire. 0x01 to 0x0f manage the session, 0x10 to 0x1f are
-/// events of a channel, 0x20 to 0x2f carry data, 0x30 to 0x3f belong to calls; 0x7f is the exception header.
+/// events of a channel, 0x20 to 0x2f carry data, 0x30 to 0x3f belong to calls; 0x7f is the
+/// exception header.
 pub mod kind {
     /// Registers a session.
     pub const SESSION: u8 = 0x01;

@@ -1,13 +1,11 @@
 //! Caller and Answerer against each other, over channels that break at any step: each call is
-//! carried out once, each is answered once and in order, and nothing is stuck. Then each alone
-//! against a peer that breaks the rules.
+//! carried out once, each is answered once and in order, and nothing is stuck.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use xdfs_proto::answerer::{Answerer, Output as Answering, Work};
 use xdfs_proto::caller::{Caller, Output};
 use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
-use xdfs_proto::id::CALL_SLOTS;
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PARTS_AHEAD_MAX};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
@@ -149,11 +147,11 @@ impl World {
             },
         };
         if !self.caller.has_room() {
-            let fault = self.caller.call(call).unwrap_err();
+            let fault = self.caller.call(call).expect_err("no room");
             assert_eq!(fault.code, Code::LimitExceeded);
             return;
         }
-        let id = self.caller.call(call.clone()).unwrap();
+        let id = self.caller.call(call.clone()).expect("the rules are kept");
         let expected = Expected {
             call,
             entries: 0,
@@ -172,9 +170,11 @@ impl World {
     }
 
     fn decoded(&self, bytes: &[u8]) -> Frame {
-        let (header, body) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>().unwrap();
-        let header = FrameHeader::decode(*header, &self.limits).unwrap();
-        let frame = Frame::decode(header, body, &self.limits).unwrap();
+        let (header, body) = bytes
+            .split_first_chunk::<FRAME_HEADER_BYTES>()
+            .expect("the rules are kept");
+        let header = FrameHeader::decode(*header, &self.limits).expect("the rules are kept");
+        let frame = Frame::decode(header, body, &self.limits).expect("the rules are kept");
         match frame {
             // The side isn't on the wire.
             Frame::Answer {
@@ -235,7 +235,7 @@ impl World {
         let expected = self.expected.get_mut(&id).expect("a call that was made");
         assert!(!expected.over, "{id} ended twice");
         expected.over = last;
-        match answer.unwrap() {
+        match answer.expect("the rules are kept") {
             Answer::Entries { entries, cursor } => {
                 for found in entries {
                     assert_eq!(found, entry(expected.entries), "{id}");
@@ -251,7 +251,10 @@ impl World {
                 if last {
                     assert_eq!(expected.entries, total.min(*entries_max));
                     if expected.entries < total {
-                        assert_eq!(number_of(&cursor.unwrap()), expected.entries);
+                        assert_eq!(
+                            number_of(&cursor.expect("the rules are kept")),
+                            expected.entries
+                        );
                     }
                 } else {
                     expected.held += 1;
@@ -279,11 +282,13 @@ impl World {
         let channel = &mut self.channels[index];
         if let Some(bytes) = channel.to_answerer.pop_front() {
             let frame = self.decoded(&bytes);
-            self.answerer.handle_frame(frame).unwrap();
+            self.answerer
+                .handle_frame(frame)
+                .expect("the rules are kept");
         }
         if let Some(bytes) = self.channels[index].to_caller.pop_front() {
             let frame = self.decoded(&bytes);
-            self.caller.handle_frame(frame).unwrap();
+            self.caller.handle_frame(frame).expect("the rules are kept");
         }
     }
 
@@ -346,11 +351,9 @@ impl World {
         };
         let left = entries_max - entries.len() as u32;
         let Some(cursor) = cursor.filter(|_| left > 0 || self.random.one_in(2)) else {
-            let (entries, cursor) = (entries, None::<Vec<u8>>);
             let total = path.len() as u32 - 1;
             let end = entries.last().map_or(0, |e| e.attributes.inode as u32 + 1);
-            let cursor =
-                cursor.or_else(|| (left == 0 && end < total).then(|| end.to_be_bytes().to_vec()));
+            let cursor = (left == 0 && end < total).then(|| end.to_be_bytes().to_vec());
             return self
                 .answerer
                 .finished(id, Ok(Answer::Entries { entries, cursor }));
@@ -390,7 +393,7 @@ impl World {
             return;
         }
         let id = held[self.random.below(held.len() as u64) as usize];
-        let expected = self.expected.get_mut(&id).unwrap();
+        let expected = self.expected.get_mut(&id).expect("the rules are kept");
         expected.held -= 1;
         self.caller.took(id);
     }
@@ -442,7 +445,11 @@ fn each_call_is_carried_out_and_answered_once_whatever_breaks() {
                 let ids: Vec<_> = world.expected.keys().copied().collect();
                 if let Some(id) = ids.get(world.random.below(ids.len().max(1) as u64) as usize) {
                     world.caller.abandon(*id);
-                    world.expected.get_mut(id).unwrap().abandoned = true;
+                    world
+                        .expected
+                        .get_mut(id)
+                        .expect("the rules are kept")
+                        .abandoned = true;
                 }
             }
             world.step();
@@ -460,452 +467,4 @@ fn each_call_is_carried_out_and_answered_once_whatever_breaks() {
             );
         }
     }
-}
-
-fn list(entries_max: u32) -> Call {
-    Call::List {
-        path: vec![b'd'; 10_001],
-        cursor: Vec::new(),
-        entries_max,
-    }
-}
-
-fn rename() -> Call {
-    Call::Rename {
-        from: b"a".to_vec(),
-        to: b"b".to_vec(),
-        overwrite: false,
-    }
-}
-
-fn frames(answerer: &mut Answerer) -> Vec<Frame> {
-    std::iter::from_fn(|| answerer.poll_output())
-        .map(|output| match output {
-            Answering::Transmit(frame) => frame,
-            other => panic!("{other:?}"),
-        })
-        .collect()
-}
-
-fn outputs(caller: &mut Caller) -> Vec<Output> {
-    std::iter::from_fn(|| caller.poll_output()).collect()
-}
-
-const FIRST: CallId = CallId {
-    slot: 0,
-    sequence: 1,
-};
-
-fn id(slot: u16, sequence: u32) -> CallId {
-    CallId { slot, sequence }
-}
-
-fn asks(id: CallId, call: Call) -> Frame {
-    Frame::Xpathm { id, call }
-}
-
-fn entries(from: u32, to: u32, more: bool) -> Answer {
-    Answer::Entries {
-        entries: (from..to).map(entry).collect(),
-        cursor: more.then(|| to.to_be_bytes().to_vec()),
-    }
-}
-
-fn answer(part: u32, last: bool, answer: Answer) -> Frame {
-    Frame::Answer {
-        id: FIRST,
-        part,
-        last,
-        answer: Ok(answer),
-    }
-}
-
-fn taken(id: CallId, parts: u32, stop: bool) -> Frame {
-    Frame::Taken { id, parts, stop }
-}
-
-#[test]
-fn a_call_that_comes_again_is_not_done_again() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    let work = answerer.next_work().unwrap();
-    assert_eq!(answerer.next_work(), None);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    answerer.finished(work.id, Ok(Answer::Done));
-    answerer.finished(work.id, Ok(Answer::Done));
-    let sent = frames(&mut answerer);
-    assert_eq!(sent, [answer(0, true, Answer::Done)]);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    assert_eq!(frames(&mut answerer), []);
-    // Lost with a channel, perhaps: the answer that was given, not a new one.
-    answerer.channel_down();
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), sent);
-    // The next call in the slot says that it came.
-    answerer.handle_frame(asks(id(0, 2), rename())).unwrap();
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), []);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work().unwrap().id, id(0, 2));
-    assert_eq!(answerer.next_work(), None);
-}
-
-#[test]
-fn a_listing_runs_no_further_than_the_peer_has_room() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, list(u32::MAX))).unwrap();
-    let mut next = 0;
-    let mut make = |answerer: &mut Answerer| {
-        let mut made = 0;
-        while let Some(work) = answerer.next_work() {
-            let Call::List { cursor, .. } = &work.call else {
-                panic!("no listing");
-            };
-            assert_eq!(number_of(cursor), next);
-            for n in 1..=work.parts_max {
-                let more = answerer.part(work.id, entries(next, next + 1, true));
-                assert_eq!(more, n < work.parts_max);
-                next += 1;
-                made += 1;
-            }
-            answerer.paused(work.id);
-        }
-        made
-    };
-    let room = PARTS_AHEAD_MAX - 1;
-    assert_eq!(make(&mut answerer), room);
-    assert_eq!(frames(&mut answerer).len(), room as usize);
-    assert_eq!(make(&mut answerer), 0);
-    answerer.handle_frame(taken(FIRST, 3, false)).unwrap();
-    assert_eq!(make(&mut answerer), 3);
-    // Old news changes nothing.
-    answerer.handle_frame(taken(FIRST, 2, false)).unwrap();
-    assert_eq!(make(&mut answerer), 0);
-    answerer.channel_down();
-    let numbers: Vec<u32> = frames(&mut answerer)
-        .iter()
-        .map(|f| match f {
-            Frame::Answer { part, .. } => *part,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(numbers, (3..3 + room).collect::<Vec<_>>());
-    assert_eq!(answerer.unfinished(), 1);
-    answerer.handle_frame(taken(FIRST, 3, true)).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    assert_eq!(answerer.unfinished(), 0);
-    let [
-        Frame::Answer {
-            last: true,
-            answer: Err(fault),
-            part,
-            ..
-        },
-    ] = &frames(&mut answerer)[..]
-    else {
-        panic!("no end");
-    };
-    assert_eq!((fault.code, *part), (Code::Cancelled, 3 + room));
-}
-
-#[test]
-fn parts_that_are_kept_are_bounded_and_every_listing_goes_on() {
-    let limits = Limits {
-        kept_part_bytes_max: 0,
-        ..Limits::default()
-    };
-    let mut answerer = Answerer::new(limits);
-    for slot in 0..CALL_SLOTS {
-        let call = asks(id(slot, 1), list(u32::MAX));
-        answerer.handle_frame(call).unwrap();
-    }
-    let mut seen = BTreeSet::new();
-    while let Some(work) = answerer.next_work() {
-        assert_eq!(work.parts_max, 1);
-        assert!(seen.insert(work.id));
-        assert!(!answerer.part(work.id, entries(0, 1, true)));
-        answerer.paused(work.id);
-    }
-    assert_eq!(seen.len(), usize::from(CALL_SLOTS));
-    answerer.handle_frame(taken(id(7, 1), 1, false)).unwrap();
-    assert_eq!(answerer.next_work().unwrap().id, id(7, 1));
-    assert_eq!(answerer.next_work(), None);
-}
-
-#[test]
-fn a_listing_of_as_many_entries_as_were_asked_for_ends() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, list(2))).unwrap();
-    let work = answerer.next_work().unwrap();
-    answerer.part(work.id, entries(0, 2, true));
-    answerer.paused(work.id);
-    let sent = frames(&mut answerer);
-    let end = Answer::Entries {
-        entries: vec![],
-        cursor: Some(2u32.to_be_bytes().to_vec()),
-    };
-    assert_eq!(sent[1], answer(1, true, end));
-}
-
-#[test]
-fn what_a_store_does_wrong_is_a_fault_of_that_call() {
-    let fault_after = |call: Call, part: Option<Answer>, end: Answer| {
-        let mut answerer = Answerer::new(Limits::default());
-        answerer.handle_frame(asks(FIRST, call)).unwrap();
-        let work = answerer.next_work().unwrap();
-        if let Some(part) = part {
-            assert!(!answerer.part(work.id, part));
-        }
-        answerer.finished(work.id, Ok(end));
-        match &frames(&mut answerer)[..] {
-            [
-                Frame::Answer {
-                    answer, last: true, ..
-                },
-            ] => {
-                assert_eq!(answer.as_ref().unwrap_err().code, Code::Internal);
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    let named = |name: &[u8]| Answer::Entries {
-        entries: vec![Entry {
-            name: name.to_vec(),
-            ..entry(0)
-        }],
-        cursor: None,
-    };
-    fault_after(rename(), None, Answer::Removed { entries: 1 });
-    fault_after(rename(), Some(entries(0, 1, true)), Answer::Done);
-    fault_after(list(9), Some(entries(0, 1, false)), entries(0, 1, false));
-    fault_after(list(9), Some(entries(0, 0, true)), entries(0, 1, false));
-    fault_after(list(9), Some(entries(0, 10, true)), entries(0, 1, false));
-    fault_after(list(9), None, entries(0, 10, false));
-    fault_after(list(9), None, named(b".."));
-    fault_after(list(9), None, named(b"a/b"));
-    fault_after(list(9), None, Answer::Done);
-    fault_after(list(u32::MAX), None, entries(0, 2000, false));
-}
-
-#[test]
-fn a_caller_that_breaks_the_rules_ends_the_session() {
-    let wrong = |frames: &[Frame]| {
-        let mut answerer = Answerer::new(Limits::default());
-        answerer.handle_frame(asks(FIRST, list(9))).unwrap();
-        let work = answerer.next_work().unwrap();
-        answerer.part(work.id, entries(0, 1, true));
-        let (last, before) = frames.split_last().unwrap();
-        for frame in before {
-            answerer.handle_frame(frame.clone()).unwrap();
-        }
-        let fault = answerer.handle_frame(last.clone()).unwrap_err();
-        assert_eq!(fault.code, Code::ProtocolViolation);
-    };
-    wrong(&[asks(id(0, 2), rename())]);
-    wrong(&[asks(id(0, 3), rename())]);
-    wrong(&[asks(id(5, 2), rename())]);
-    wrong(&[asks(id(5, 1), rename()), asks(id(5, 2), rename())]);
-    wrong(&[asks(id(CALL_SLOTS, 1), rename())]);
-    wrong(&[taken(FIRST, 2, false)]);
-    wrong(&[taken(id(0, 2), 1, false)]);
-    wrong(&[taken(id(9, 1), 1, false)]);
-    wrong(&[answer(0, true, Answer::Done)]);
-    wrong(&[Frame::Eoft]);
-}
-
-#[test]
-fn an_answerer_that_breaks_the_rules_ends_the_session() {
-    let wrong = |call: Call, frames: &[Frame]| {
-        let mut caller = Caller::new(Limits::default());
-        assert_eq!(caller.call(call), Ok(FIRST));
-        let (last, before) = frames.split_last().unwrap();
-        for frame in before {
-            caller.handle_frame(frame.clone()).unwrap();
-        }
-        let fault = caller.handle_frame(last.clone()).unwrap_err();
-        assert_eq!(fault.code, Code::ProtocolViolation, "{last:?}");
-    };
-    let of = |id, answer| Frame::Answer {
-        id,
-        part: 0,
-        last: true,
-        answer: Ok(answer),
-    };
-    let fault_as_part = |part| Frame::Answer {
-        id: FIRST,
-        part,
-        last: true,
-        answer: Err(Fault::new(Code::Io, "rename", "it is broken").remote()),
-    };
-    wrong(rename(), &[of(id(0, 2), Answer::Done)]);
-    wrong(rename(), &[of(id(1, 1), Answer::Done)]);
-    wrong(rename(), &[of(FIRST, Answer::Removed { entries: 1 })]);
-    wrong(rename(), &[of(FIRST, entries(0, 1, false))]);
-    wrong(rename(), &[fault_as_part(1)]);
-    wrong(rename(), &[asks(FIRST, rename())]);
-    wrong(rename(), &[taken(FIRST, 1, false)]);
-    let ahead = PARTS_AHEAD_MAX;
-    wrong(list(9), &[answer(ahead, true, entries(0, 1, false))]);
-    wrong(list(9), &[answer(0, true, entries(0, 10, false))]);
-    let three = answer(3, false, entries(3, 6, true));
-    wrong(
-        list(9),
-        &[three.clone(), answer(2, true, entries(2, 3, false))],
-    );
-    wrong(
-        list(9),
-        &[three.clone(), answer(0, false, entries(0, 7, true))],
-    );
-    let end = answer(4, true, entries(6, 7, false));
-    wrong(
-        list(9),
-        &[end.clone(), answer(5, false, entries(7, 8, true))],
-    );
-    wrong(list(9), &[end, fault_as_part(3)]);
-    let before: Vec<Frame> = (0..ahead)
-        .map(|n| answer(n, false, entries(n, n + 1, true)))
-        .chain([answer(ahead, false, entries(ahead, ahead + 1, true))])
-        .collect();
-    wrong(list(900), &before);
-}
-
-#[test]
-fn parts_are_given_out_in_order_and_once() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    assert!(caller.awaits_answer());
-    assert_eq!(
-        outputs(&mut caller),
-        [Output::Transmit(asks(FIRST, list(9)))]
-    );
-    let second = answer(1, false, entries(1, 2, true));
-    caller.handle_frame(second.clone()).unwrap();
-    assert_eq!(outputs(&mut caller), []);
-    // It has been heard of: the call isn't sent again.
-    caller.channel_down();
-    assert_eq!(outputs(&mut caller), []);
-    caller.handle_frame(second.clone()).unwrap();
-    caller
-        .handle_frame(answer(0, false, entries(0, 1, true)))
-        .unwrap();
-    caller.handle_frame(second).unwrap();
-    let part = |from: u32, last: bool| Output::Part {
-        id: FIRST,
-        answer: Ok(entries(from, from + 1, !last)),
-        last,
-    };
-    assert_eq!(outputs(&mut caller), [part(0, false), part(1, false)]);
-    assert!(!caller.awaits_answer());
-    caller.took(FIRST);
-    let word = |parts| Output::Transmit(taken(FIRST, parts, false));
-    assert_eq!(outputs(&mut caller), [word(1)]);
-    for _ in 0..3 {
-        caller.took(FIRST);
-    }
-    assert!(caller.awaits_answer());
-    assert_eq!(outputs(&mut caller), [word(2)]);
-    caller
-        .handle_frame(answer(2, true, entries(2, 3, false)))
-        .unwrap();
-    assert_eq!(outputs(&mut caller), [part(2, true), word(3)]);
-    assert_eq!(caller.unanswered(), 0);
-    caller.channel_down();
-    assert_eq!(outputs(&mut caller), [word(3)]);
-    caller
-        .handle_frame(answer(2, true, entries(2, 3, false)))
-        .unwrap();
-    assert_eq!(outputs(&mut caller), []);
-    // The next call in the slot says it without a word.
-    caller.call(rename()).unwrap();
-    caller.channel_down();
-    let next = Output::Transmit(asks(id(0, 2), rename()));
-    assert_eq!(outputs(&mut caller), [next]);
-}
-
-#[test]
-fn an_abandoned_listing_is_stopped_and_silent() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    caller.abandon(FIRST);
-    outputs(&mut caller);
-    // Not before the call is known to have arrived.
-    caller
-        .handle_frame(answer(0, false, entries(0, 1, true)))
-        .unwrap();
-    assert_eq!(
-        outputs(&mut caller),
-        [Output::Transmit(taken(FIRST, 1, true))]
-    );
-    assert_eq!(caller.unanswered(), 1);
-    caller
-        .handle_frame(answer(1, true, entries(1, 2, false)))
-        .unwrap();
-    assert_eq!(
-        outputs(&mut caller),
-        [Output::Transmit(taken(FIRST, 2, true))]
-    );
-    assert_eq!(caller.unanswered(), 0);
-}
-
-#[test]
-fn as_many_calls_as_there_are_slots_and_no_more() {
-    let mut caller = Caller::new(Limits::default());
-    for slot in 0..CALL_SLOTS {
-        assert!(caller.has_room());
-        assert_eq!(caller.call(rename()), Ok(id(slot, 1)));
-    }
-    assert!(!caller.has_room());
-    assert_eq!(caller.call(rename()).unwrap_err().code, Code::LimitExceeded);
-    caller.handle_frame(answer(0, true, Answer::Done)).unwrap();
-    assert_eq!(caller.call(rename()), Ok(id(0, 2)));
-}
-
-#[test]
-fn what_no_frame_carries_is_refused_before() {
-    let mut caller = Caller::new(Limits::default());
-    let long = Call::RemoveFile {
-        path: vec![b'x'; 5000],
-    };
-    assert_eq!(caller.call(long).unwrap_err().code, Code::NameTooLong);
-    let none = caller.call(list(0)).unwrap_err();
-    assert_eq!(none.code, Code::InvalidArgument);
-    assert_eq!(none.operation, "list a directory");
-    assert_eq!(caller.poll_output(), None);
-}
-
-#[test]
-fn the_end_of_the_session_ends_every_call() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    caller.call(rename()).unwrap();
-    let abandoned = caller.call(rename()).unwrap();
-    caller.abandon(abandoned);
-    let lost = Fault::new(Code::ConnectionLost, "read", "the last channel broke");
-    caller.end(&lost);
-    caller.end(&lost);
-    let ends = outputs(&mut caller);
-    let hints: Vec<_> = ends
-        .iter()
-        .map(|output| match output {
-            Output::Part {
-                id,
-                answer: Err(fault),
-                last: true,
-            } => (id.slot, fault.code, fault.hint.is_empty()),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let code = Code::ConnectionLost;
-    assert_eq!(hints, [(0, code, true), (1, code, false)]);
-    assert_eq!(caller.call(rename()).unwrap_err(), lost);
-    assert!(!caller.has_room());
-    assert_eq!(caller.unanswered(), 0);
-    caller
-        .handle_frame(answer(0, true, entries(0, 1, false)))
-        .unwrap();
-    caller.channel_down();
-    assert_eq!(caller.poll_output(), None);
 }

@@ -329,10 +329,7 @@ fn an_answerer_that_breaks_the_rules_ends_the_session() {
         list(9),
         &[three.clone(), answer(2, true, entries(2, 3, false))],
     );
-    wrong(
-        list(9),
-        &[three.clone(), answer(0, false, entries(0, 7, true))],
-    );
+    wrong(list(9), &[three, answer(0, false, entries(0, 7, true))]);
     let end = answer(4, true, entries(6, 7, false));
     wrong(
         list(9),

@@ -1,0 +1,154 @@
+//! Both machines of path calls under any calls and any frames, hostile ones included: they never
+//! panic, parts are given out in order and once, each call is handed out once, and what is kept
+//! for the peer is bounded.
+#![no_main]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use libfuzzer_sys::fuzz_target;
+use xdfs_proto::answerer::{Answerer, Work};
+use xdfs_proto::caller::{Caller, Output};
+use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::path::{Answer, Call, PARTS_AHEAD_MAX};
+use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
+
+/// Takes a frame off the input: kind, flags, length, body.
+fn frame(input: &mut &[u8], limits: &Limits) -> Option<Frame> {
+    let [kind, flags, length] = *input.split_off(..3)?.first_chunk()?;
+    let body = input.split_off(..usize::from(length).min(input.len()))?;
+    let mut header = [kind, flags, 0, 0, 0, 0, 0, 0];
+    header[4..FRAME_HEADER_BYTES].copy_from_slice(&(body.len() as u32).to_be_bytes());
+    let header = FrameHeader::decode(header, limits).ok()?;
+    Frame::decode(header, body, limits).ok()
+}
+
+fn id(n: u8) -> CallId {
+    CallId {
+        slot: u16::from(n & 3),
+        sequence: 1 + u32::from(n >> 6),
+    }
+}
+
+fn list(entries_max: u32) -> Call {
+    let (path, cursor) = (b"d".to_vec(), Vec::new());
+    Call::List {
+        path,
+        cursor,
+        entries_max,
+    }
+}
+
+fn calling(mut input: &[u8]) {
+    let limits = Limits::default();
+    let mut caller = Caller::new(limits.clone());
+    let mut given: BTreeMap<CallId, (u32, bool)> = BTreeMap::new();
+    while let Some(&[what, n]) = input.split_off(..2).and_then(|b| b.first_chunk()) {
+        match what % 8 {
+            0 => {
+                if let Ok(id) = caller.call(list(1 + u32::from(n))) {
+                    assert!(given.insert(id, (0, false)).is_none());
+                }
+            }
+            1 => {
+                let path = vec![n; 3];
+                if let Ok(id) = caller.call(Call::RemoveFile { path }) {
+                    assert!(given.insert(id, (0, false)).is_none());
+                }
+            }
+            2 => caller.took(id(n)),
+            3 => caller.abandon(id(n)),
+            4 => caller.channel_down(),
+            5 if n == 255 => caller.end(&Fault::new(Code::Io, "read", "it broke")),
+            _ => {
+                if let Some(frame) = frame(&mut input, &limits)
+                    && let Err(fault) = caller.handle_frame(frame)
+                {
+                    caller.end(&fault);
+                }
+            }
+        }
+        let mut sent = 0;
+        while let Some(output) = caller.poll_output() {
+            match output {
+                Output::Part { id, last, .. } => {
+                    let (parts, over) = given.get_mut(&id).expect("a call that was made");
+                    assert!(!*over);
+                    *parts += 1;
+                    *over = last;
+                }
+                Output::Transmit(_) => sent += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(sent <= 256);
+        assert!(caller.unanswered() <= 128);
+    }
+}
+
+fn answering(mut input: &[u8]) {
+    let limits = Limits {
+        kept_part_bytes_max: 100 << 10,
+        ..Limits::default()
+    };
+    let mut answerer = Answerer::new(limits.clone());
+    let mut works: Vec<Work> = Vec::new();
+    let mut changes = BTreeSet::new();
+    while let Some(&[what, n]) = input.split_off(..2).and_then(|b| b.first_chunk()) {
+        let chosen = works.get(usize::from(n) % works.len().max(1)).cloned();
+        match what % 8 {
+            0 => {
+                if let Some(work) = answerer.next_work() {
+                    if matches!(work.call, Call::List { .. }) {
+                        assert!((1..PARTS_AHEAD_MAX).contains(&work.parts_max));
+                    } else {
+                        assert!(changes.insert(work.id), "handed out twice");
+                    }
+                    works.push(work);
+                }
+            }
+            1 | 2 => {
+                if let (Some(work), Some(Frame::Answer { answer, .. })) =
+                    (chosen, frame(&mut input, &limits))
+                {
+                    match answer {
+                        Ok(answer @ Answer::Entries { .. }) if what % 8 == 1 => {
+                            answerer.part(work.id, answer);
+                        }
+                        answer => {
+                            answerer.finished(work.id, answer);
+                            works.retain(|w| w.id != work.id);
+                        }
+                    }
+                }
+            }
+            3 => {
+                if let Some(work) = chosen {
+                    answerer.paused(work.id);
+                    works.retain(|w| w.id != work.id);
+                }
+            }
+            4 => answerer.channel_down(),
+            _ => {
+                if let Some(frame) = frame(&mut input, &limits)
+                    && answerer.handle_frame(frame).is_err()
+                {
+                    return;
+                }
+            }
+        }
+        let mut sent = 0;
+        while answerer.poll_output().is_some() {
+            sent += 1;
+        }
+        assert!(sent <= 128 * PARTS_AHEAD_MAX);
+        assert!(answerer.unfinished() <= 128);
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data.split_first() {
+        Some((0..128, rest)) => calling(rest),
+        Some((_, rest)) => answering(rest),
+        None => {}
+    }
+});
