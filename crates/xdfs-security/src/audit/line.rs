@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::{Event, time};
 
 /// The longest line, with its end, in bytes. A path that would make it longer is cut.
-pub const LINE_BYTES_MAX: usize = 8192;
+pub const LINE_BYTES_MAX: usize = 16_384;
 
 /// The longest user and address that are shown, in bytes of their escaped form.
 const NAME_BYTES_MAX: usize = 256;
 /// The longest path that is shown. JSON doubles backslashes and quotes, and no more: other
 /// characters that it would escape are escaped before.
 const PATH_BYTES_MAX: usize = 3200;
-/// Everything but the path: names of fields, the time, and numbers.
+/// Everything but the paths: names of fields, the time, and numbers.
 const OTHER_BYTES_MAX: usize = 512 + 2 * 2 * NAME_BYTES_MAX;
-const _: () = assert!(OTHER_BYTES_MAX + 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
+const _: () = assert!(OTHER_BYTES_MAX + 2 * 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -29,8 +29,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     from: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    operation: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     path: &'a str,
-    /// The path, the user or the address was longer than is shown.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    to: &'a str,
+    /// A path, the user or the address was longer than is shown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +50,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
     let user = shown(event.user.as_bytes(), NAME_BYTES_MAX, &mut cut);
     let from = shown(event.from.as_bytes(), NAME_BYTES_MAX, &mut cut);
     let path = shown(event.path, PATH_BYTES_MAX, &mut cut);
+    let to = shown(event.to, PATH_BYTES_MAX, &mut cut);
     let session = event.session.map(|session| session.to_string());
     let line = Line {
         time: &time::rfc3339(event.time),
@@ -53,7 +58,9 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         user: &user,
         method: event.method.map(|method| method.as_str()),
         from: &from,
+        operation: event.operation,
         path: &path,
+        to: &to,
         cut,
         bytes: event.bytes,
         result: event.result.map_or("ok", |code| code.as_str()),

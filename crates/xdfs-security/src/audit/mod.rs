@@ -40,6 +40,8 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 pub enum Kind {
     /// A peer proved who it is, or failed to.
     Authenticate,
+    /// A peer changed names or attributes.
+    Change,
     /// A peer connected.
     Connect,
     /// A peer disconnected.
@@ -64,6 +66,7 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Authenticate => "authenticate",
+            Self::Change => "change",
             Self::Connect => "connect",
             Self::Disconnect => "disconnect",
             Self::Download => "download",
@@ -89,8 +92,12 @@ pub struct Event<'a> {
     pub method: Option<Method>,
     /// The address of the peer.
     pub from: &'a str,
+    /// What was done, of a change.
+    pub operation: &'a str,
     /// The path, as the peer gave it.
     pub path: &'a [u8],
+    /// The second path of a change: what has it now, or what a link says.
+    pub to: &'a [u8],
     /// Bytes moved.
     pub bytes: Option<u64>,
     /// Why it failed; `None` if it didn't.
@@ -109,7 +116,9 @@ impl Event<'_> {
             user: "",
             method: None,
             from: "",
+            operation: "",
             path: b"",
+            to: b"",
             bytes: None,
             result: None,
             session: None,

@@ -1,6 +1,7 @@
 //! What is built in, for users who proved who they are: `mem:zero` and `mem:null`, by which a path
 //! between two programs is measured. This is the one place that knows their names here.
 
+use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::builtin::{NULL, ZERO};
 use xdfs_store::{NullSink, OpenedSink, SinkRequest, Source, ZeroSource};
@@ -62,6 +63,19 @@ impl BuiltIn {
         match self {
             Self::Null => Ok(NULL.to_vec()),
             Self::Zero => Err(self.fault(Code::Unsupported, OPERATION, "it can only be read")),
+        }
+    }
+
+    /// Answers a call about it: that it is there.
+    pub(super) fn call(self, principal: &Principal, call: &Call) -> Result<Answer, Fault> {
+        let need = match self {
+            Self::Zero => Rights::READ,
+            Self::Null => Rights::CREATE,
+        };
+        self.check(call.operation(), principal, need)?;
+        match call {
+            Call::Stat { .. } => Ok(Answer::Attributes(xdfs_store::builtin::attributes())),
+            _ => Err(self.fault(Code::Unsupported, call.operation(), "it is built in")),
         }
     }
 

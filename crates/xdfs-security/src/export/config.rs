@@ -50,7 +50,7 @@ pub struct ExportConfig {
     /// with K, M, G or T for powers of 1024 at its end.
     #[serde(default, deserialize_with = "size")]
     pub quota_bytes: Option<u64>,
-    /// Files that there may be in the directory.
+    /// Files and directories that there may be in the directory.
     #[serde(default)]
     pub quota_files: Option<u64>,
     /// Bytes that one file may have; written like `quota_bytes`.

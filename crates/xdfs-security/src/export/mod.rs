@@ -15,12 +15,15 @@
 //!   refuse more: `..` has no place in a path, and a [`Scope`](crate::Scope) covers the components
 //!   that it names. Symbolic links that stay within an export are followed, so that a scope is
 //!   worth
-//!   what the links beneath it are; nobody can make one through this program.
+//!   what the links beneath it are. Who has a scope that is less than the export makes none, and
+//!   neither does who is anonymous.
+//! - Nothing is moved or linked to where its user would have more rights to it than before.
 //! - An export in which a user has no right at all, and one that isn't there, give one answer.
 //! - What counts against a quota is what lies in the directory of the export: that is a user's own
 //!   for a path with `{user}`, and what all have in common for others. Unfinished files count too.
 
 mod builtin;
+mod call;
 mod config;
 mod file;
 mod folder;

@@ -39,7 +39,7 @@ const JOURNAL_SUFFIXES: [&[u8]; 2] = [b".xdfs-journal", b".xdfs-journal-new"];
 pub(super) struct Quota {
     /// Bytes of all files together.
     pub(super) bytes: Option<u64>,
-    /// Number of files.
+    /// Number of files and directories.
     pub(super) files: Option<u64>,
 }
 
@@ -155,6 +155,54 @@ impl Ledger {
             earlier,
             is_open: true,
         })
+    }
+
+    /// Adds something that is about to be made, if the quota allows.
+    pub(super) fn take(
+        &self,
+        root: &Path,
+        quota: Quota,
+        bytes: u64,
+        files: u64,
+    ) -> Result<(), Fault> {
+        self.with(root, |usage| usage.charge(quota, Share { bytes, files }))?
+    }
+
+    /// Subtracts something that was removed, or wasn't made after all.
+    pub(super) fn give(&self, bytes: u64, files: u64) {
+        self.with_counted(|usage| usage.subtract(Share { bytes, files }));
+    }
+
+    /// Subtracts something that was removed, with its name, at which an unfinished file is known.
+    pub(super) fn removed(&self, path: &[u8], is_file: bool, length: u64) {
+        let cut = path
+            .iter()
+            .rposition(|&b| b == b'/')
+            .map_or(0, |cut| cut + 1);
+        self.with_counted(|usage| match Hidden::of(&path[cut..], is_file) {
+            Some(Hidden::Journal) => {}
+            Some(Hidden::Partial(stem)) => {
+                usage.take_unfinished(&[&path[..cut], stem].concat());
+            }
+            None => usage.subtract(Share {
+                bytes: if is_file { length } else { 0 },
+                files: 1,
+            }),
+        });
+    }
+
+    /// A directory has another name, and so have the unfinished files in it.
+    pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
+        let beneath = |path: &[u8]| {
+            let rest = path.strip_prefix(from)?;
+            rest.starts_with(b"/").then(|| [to, rest].concat())
+        };
+        self.with_counted(|usage| {
+            let unfinished = std::mem::take(&mut usage.unfinished).into_iter();
+            usage.unfinished = unfinished
+                .map(|(path, bytes)| (beneath(&path).unwrap_or(path), bytes))
+                .collect();
+        });
     }
 
     /// Bytes and files that are counted.
@@ -340,7 +388,8 @@ impl Drop for Hold {
 }
 
 /// Counts what lies in a directory and beneath; `None` if there are more than `entries_max`
-/// entries. Links aren't followed, and a file with two names counts twice.
+/// entries. Links aren't followed, and a file with two names counts twice. A directory counts as a
+/// file without bytes.
 fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
     let mut usage = Usage::default();
     let mut entries = 0;
@@ -368,6 +417,7 @@ fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
                 [&name, &b"/"[..], last].concat()
             };
             if meta.is_dir() {
+                usage.add(Share { bytes: 0, files: 1 });
                 todo.push((entry.path(), inner));
             } else {
                 count_file(&mut usage, &meta, last, &inner);
@@ -378,18 +428,35 @@ fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
 }
 
 fn count_file(usage: &mut Usage, meta: &Metadata, last: &[u8], inner: &[u8]) {
-    let hidden = last.strip_prefix(b".").filter(|_| meta.is_file());
-    if hidden.is_some_and(|name| JOURNAL_SUFFIXES.iter().any(|end| name.ends_with(end))) {
-        return;
-    }
-    if let Some(stem) = hidden.and_then(|name| name.strip_suffix(PARTIAL_SUFFIX)) {
-        let target = [&inner[..inner.len() - last.len()], stem].concat();
-        return usage.keep_unfinished(&target, meta.len().max(allocated(meta)));
+    match Hidden::of(last, meta.is_file()) {
+        Some(Hidden::Journal) => return,
+        Some(Hidden::Partial(stem)) => {
+            let target = [&inner[..inner.len() - last.len()], stem].concat();
+            return usage.keep_unfinished(&target, meta.len().max(allocated(meta)));
+        }
+        None => {}
     }
     usage.add(Share {
         bytes: if meta.is_file() { meta.len() } else { 0 },
         files: 1,
     });
+}
+
+/// A file that belongs to an unfinished transfer, by its name.
+enum Hidden<'a> {
+    Journal,
+    /// Of a target with this name.
+    Partial(&'a [u8]),
+}
+
+impl<'a> Hidden<'a> {
+    fn of(name: &'a [u8], is_file: bool) -> Option<Self> {
+        let hidden = name.strip_prefix(b".").filter(|_| is_file)?;
+        if JOURNAL_SUFFIXES.iter().any(|end| hidden.ends_with(end)) {
+            return Some(Self::Journal);
+        }
+        hidden.strip_suffix(PARTIAL_SUFFIX).map(Self::Partial)
+    }
 }
 
 /// What vanished while it was counted counts nothing.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{OpenedSink, SinkRequest, Source, Store};
 
@@ -19,23 +20,23 @@ const OPEN_TARGET: &str = "open the target";
 /// What one principal may see and change.
 #[derive(Debug)]
 pub(super) struct ExportStore {
-    shared: Arc<Shared>,
-    principal: Principal,
+    pub(super) shared: Arc<Shared>,
+    pub(super) principal: Principal,
     /// The rights in each export.
-    rights: Vec<Rights>,
+    pub(super) rights: Vec<Rights>,
     /// The directories that were opened.
     folders: Vec<OnceLock<Arc<Folder>>>,
 }
 
 /// A path that was found to be in an export.
 #[derive(Debug)]
-struct Located {
-    index: usize,
-    prefix: Prefix,
+pub(super) struct Located {
+    pub(super) index: usize,
+    pub(super) prefix: Prefix,
     /// The path in the export.
-    inner: Vec<u8>,
+    pub(super) inner: Vec<u8>,
     /// The rights that are left there.
-    rights: Rights,
+    pub(super) rights: Rights,
 }
 
 impl ExportStore {
@@ -51,7 +52,7 @@ impl ExportStore {
 
     /// Finds the export of a path, and whether the principal may do there what it `need`s. `name`
     /// is what a directory gets, if the path is one's.
-    fn locate(
+    pub(super) fn locate(
         &self,
         operation: &str,
         path: &[u8],
@@ -80,11 +81,7 @@ impl ExportStore {
         let (index, inner) = self.export_of(operation, path, &clean)?;
         let rights = self.rights[index] & by_scopes;
         if !rights.contains(need) {
-            return Err(denied(if need == Rights::READ {
-                "this user may not read here"
-            } else {
-                "this user may not make files here"
-            }));
+            return Err(denied(denial(need)));
         }
         let separator: &[u8] = if clean.is_directory && !inner.is_empty() {
             b"/"
@@ -131,7 +128,11 @@ impl ExportStore {
     }
 
     /// The open directory of an export; `None` if it isn't there and has to be made first.
-    fn folder(&self, located: &Located, may_make: bool) -> Result<Option<Arc<Folder>>, Fault> {
+    pub(super) fn folder(
+        &self,
+        located: &Located,
+        may_make: bool,
+    ) -> Result<Option<Arc<Folder>>, Fault> {
         let place = &self.folders[located.index];
         if let Some(folder) = place.get() {
             return Ok(Some(Arc::clone(folder)));
@@ -143,7 +144,8 @@ impl ExportStore {
             return Ok(None);
         };
         // The store of the directory refuses as well what the rights don't allow.
-        let read_only = !self.rights[located.index].contains(Rights::CREATE);
+        let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
+        let read_only = self.rights[located.index] & changes == Rights::NONE;
         let folder = Folder::open(root, read_only, export.quota, |root| {
             self.shared.ledger(root)
         });
@@ -249,9 +251,28 @@ impl Store for ExportStore {
         };
         Ok(terms.prefix.join(&path))
     }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        self.answer(call, part)
+    }
 }
 
-fn gone(operation: &str) -> Fault {
+/// Why a right is missed.
+fn denial(need: Rights) -> &'static str {
+    match need {
+        Rights::READ => "this user may not read here",
+        Rights::LIST => "this user may not list directories here",
+        Rights::WRITE => "this user may not change what is here",
+        Rights::DELETE => "this user may not remove anything here",
+        _ => "this user may not make files here",
+    }
+}
+
+pub(super) fn gone(operation: &str) -> Fault {
     Fault::new(
         Code::NotFound,
         operation,

@@ -9,6 +9,7 @@ mod source;
 pub use sink::NullSink;
 pub use source::ZeroSource;
 
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
 use crate::{LocalStore, OpenedSink, SinkRequest, Source, Store};
@@ -58,6 +59,34 @@ fn refuse(operation: &str, name: &[u8], other_way: &[u8], verb: &str) -> Fault {
     .hint("there are mem:zero to read and mem:null to write")
 }
 
+/// What is known of everything that is built in: it is a device.
+#[must_use]
+pub fn attributes() -> Attributes {
+    Attributes {
+        kind: FileKind::CharacterDevice,
+        size: 0,
+        allocated: 0,
+        mode: 0o666,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        device: 0,
+        inode: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    }
+}
+
+/// All paths of a call: one or two.
+fn paths(call: &Call) -> [&[u8]; 2] {
+    match call {
+        Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => [from, to],
+        Call::Link { existing, path } => [existing, path],
+        call => [call.path(); 2],
+    }
+}
+
 impl Store for ServerStore {
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         match built_in(path) {
@@ -84,6 +113,24 @@ impl Store for ServerStore {
             None => self.files.check_sink(request),
             Some(NULL) => Ok(NULL.to_vec()),
             Some(name) => Err(refuse("open the target", name, ZERO, "read")),
+        }
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        let Some(name) = paths(call).into_iter().find_map(built_in) else {
+            return self.files.call(call, part);
+        };
+        match (call, name) {
+            (Call::Stat { .. }, ZERO | NULL) => Ok(Answer::Attributes(attributes())),
+            (_, ZERO | NULL) => {
+                let fault = Fault::new(Code::Unsupported, call.operation(), "it is built in");
+                Err(fault.path(name))
+            }
+            _ => Err(refuse(call.operation(), name, b"", "")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A store whose transfers are written to the audit log.
+//! A store whose transfers and changes are written to the audit log.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use xdfs_proto::digest::Fragment;
+use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ByteRange, Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
@@ -30,6 +31,31 @@ impl Actor {
             bytes,
             result,
             ..Event::new(SystemTime::now(), kind)
+        });
+    }
+
+    /// A change of names or attributes, whatever came of it.
+    fn changed(&self, call: &Call, result: &Result<Answer, Fault>) {
+        let (path, to): (&[u8], &[u8]) = match call {
+            Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, to),
+            Call::Link { existing, path } => (existing, path),
+            Call::Symlink { target, path } => (path, target),
+            call => (call.path(), b""),
+        };
+        let bytes = match result {
+            Ok(Answer::Copied { bytes }) => Some(*bytes),
+            _ => None,
+        };
+        self.audit.record(&Event {
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            operation: call.operation(),
+            path,
+            to,
+            bytes,
+            result: result.as_ref().err().map(|fault| fault.code),
+            ..Event::new(SystemTime::now(), Kind::Change)
         });
     }
 
@@ -81,6 +107,26 @@ impl Store for AuditedStore {
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         self.inner.check_sink(request)
+    }
+
+    /// Changes are written down, whatever comes of them. Of calls that only look, those that are
+    /// refused for want of rights are: all others would fill the log with the names of trees.
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        let result = self.inner.call(call, part);
+        if !call.is_read_only() {
+            self.actor.changed(call, &result);
+        } else if let Err(fault) = &result
+            && matches!(fault.code, Code::PermissionDenied | Code::PathEscape)
+        {
+            let path = call.path();
+            self.actor
+                .record(Kind::Refuse, path, None, Some(fault.code));
+        }
+        result
     }
 }
 

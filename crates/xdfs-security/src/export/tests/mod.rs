@@ -1,6 +1,7 @@
 //! Every kind of export, and what each kind of peer tries there.
 
 mod access;
+mod calls;
 mod config;
 mod quota;
 

@@ -154,8 +154,8 @@ fn bytes_that_no_path_has_and_names_too_long_are_refused() {
         }
     }
     let unrooted = LocalStore::unrooted();
-    for call in every(b"") {
-        let fault = ask(&unrooted, &call).unwrap_err();
+    for call in every(b"").iter().filter(|call| call.path().is_empty()) {
+        let fault = ask(&unrooted, call).unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument, "{call:?}");
     }
     assert_eq!(names(&scene.root()), ["d"]);

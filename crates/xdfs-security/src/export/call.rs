@@ -1,0 +1,467 @@
+//! Calls about paths: which rights each needs, and what it does to the quota.
+//!
+//! | call | rights |
+//! |---|---|
+//! | stat | `list`; for what isn't a directory `read` will do |
+//! | list | `list`; the place of all exports shows those in which there is any right |
+//! | space | any |
+//! | read a link, checksum | `read` |
+//! | make a directory or a symbolic link | `create` |
+//! | remove | `delete` |
+//! | set mode, times, owner, length | `write` |
+//! | rename | `delete` at the old path, `create` at the new one, `write` to replace |
+//! | copy, link | `read` at the old path, `create` at the new one, `write` to replace |
+
+use std::sync::Arc;
+
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::Store;
+
+use super::Rights;
+use super::builtin::BuiltIn;
+use super::file::Terms;
+use super::folder::{Counted, Folder};
+use super::path::{Clean, rights_by_scopes};
+use super::store::{ExportStore, Located, gone};
+use crate::Method;
+
+type Part<'a> = dyn FnMut(Answer) -> Result<(), Fault> + 'a;
+
+impl ExportStore {
+    pub(super) fn answer(&self, call: &Call, part: &mut Part<'_>) -> Result<Answer, Fault> {
+        let (first, second) = paths(call);
+        if let Some(built_in) = BuiltIn::of(first).or_else(|| second.and_then(BuiltIn::of)) {
+            return built_in.call(&self.principal, call);
+        }
+        let clean = Clean::of(call.operation(), first)?;
+        let has_top = self.shared.exports.iter().all(|e| !e.name.is_empty());
+        if has_top && clean.path.is_empty() && second.is_none() {
+            return self.top(call);
+        }
+        match second {
+            None => self.one(call, first, part),
+            Some(second) => self.two(call, first, second),
+        }
+    }
+
+    /// Answers a call about the place of all exports.
+    fn top(&self, call: &Call) -> Result<Answer, Fault> {
+        let fault = |code, cause| Fault::new(code, call.operation(), cause).path(call.path());
+        let visible = self.visible();
+        if visible.is_empty() {
+            return Err(fault(
+                Code::PermissionDenied,
+                "this user may see nothing here",
+            ));
+        }
+        match call {
+            Call::Stat { .. } => Ok(Answer::Attributes(directory())),
+            Call::List {
+                cursor,
+                entries_max,
+                ..
+            } => {
+                let most = usize::try_from(*entries_max).unwrap_or(usize::MAX);
+                if most == 0 {
+                    let cause = "a listing of no entries can't be asked for";
+                    return Err(fault(Code::InvalidArgument, cause));
+                }
+                let mut rest = visible.into_iter().filter(|name| *name > &**cursor);
+                let entries: Vec<Entry> = rest
+                    .by_ref()
+                    .take(most)
+                    .map(|name| Entry {
+                        name: name.to_vec(),
+                        attributes: directory(),
+                    })
+                    .collect();
+                let last = rest.next().and_then(|_| entries.last());
+                let cursor = last.map(|entry| entry.name.clone());
+                Ok(Answer::Entries { entries, cursor })
+            }
+            call if call.is_read_only() => Err(fault(
+                Code::IsDirectory,
+                "it is the place of all exports, and no file",
+            )),
+            _ => Err(fault(
+                Code::PermissionDenied,
+                "the place of all exports can't be changed",
+            )),
+        }
+    }
+
+    /// The names of the exports that the principal may see, in order.
+    fn visible(&self) -> Vec<&[u8]> {
+        let in_scope = |name: &[u8]| {
+            let scopes = &self.principal.scopes;
+            scopes.is_empty()
+                || scopes.iter().any(|scope| {
+                    Clean::of("", &scope.path)
+                        .is_ok_and(|scope| scope.path.is_empty() || scope.split_first().0 == name)
+                })
+        };
+        let exports = self.shared.exports.iter().zip(&self.rights);
+        let mut names: Vec<&[u8]> = exports
+            .filter(|(export, rights)| **rights != Rights::NONE && in_scope(&export.name))
+            .map(|(export, _)| &*export.name)
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Finds a path where the principal has one of these rights.
+    fn locate_any(&self, call: &Call, path: &[u8], any: &[Rights]) -> Result<Located, Fault> {
+        let mut denied = None;
+        for need in any {
+            match self.locate(call.operation(), path, b"", *need) {
+                Err(fault) if fault.code == Code::PermissionDenied => {
+                    denied.get_or_insert(fault);
+                }
+                result => return result,
+            }
+        }
+        Err(denied.unwrap_or_else(|| gone(call.operation()).path(path)))
+    }
+
+    fn opened(&self, call: &Call, located: &Located, path: &[u8]) -> Result<Arc<Folder>, Fault> {
+        let folder = self.folder(located, true)?;
+        folder.ok_or_else(|| gone(call.operation()).path(path))
+    }
+
+    /// Answers a call about one path.
+    fn one(&self, call: &Call, path: &[u8], part: &mut Part<'_>) -> Result<Answer, Fault> {
+        let any: &[Rights] = match call {
+            Call::Stat { .. } => &[Rights::LIST, Rights::READ],
+            Call::List { .. } => &[Rights::LIST],
+            Call::Space { .. } => &[
+                Rights::LIST,
+                Rights::READ,
+                Rights::CREATE,
+                Rights::WRITE,
+                Rights::DELETE,
+            ],
+            Call::ReadLink { .. } | Call::Checksum { .. } => &[Rights::READ],
+            Call::MakeDirectory { .. } | Call::Symlink { .. } => &[Rights::CREATE],
+            Call::RemoveFile { .. } | Call::RemoveDirectory { .. } | Call::RemoveTree { .. } => {
+                &[Rights::DELETE]
+            }
+            _ => &[Rights::WRITE],
+        };
+        let located = self.locate_any(call, path, any)?;
+        let fault = |code, cause| Fault::new(code, call.operation(), cause).path(path);
+        if matches!(call, Call::SetMode { .. } | Call::SetOwner { .. }) && located.inner.is_empty()
+        {
+            let cause = "it is the directory of the export itself";
+            return Err(fault(Code::PermissionDenied, cause));
+        }
+        if matches!(call, Call::Symlink { .. }) {
+            self.check_symlink(&located)
+                .map_err(|cause| fault(Code::PermissionDenied, cause))?;
+        }
+        let folder = self.opened(call, &located, path)?;
+        let mut stopped = false;
+        let mut part = |answer| part(answer).inspect_err(|_| stopped = true);
+        let mut call_inside = Inside {
+            folder: &folder,
+            terms: self.terms(&located, false),
+            part: &mut part,
+        };
+        let answer = call_inside.one(&with_path(call, &located.inner));
+        let answer = answer.map_err(|mut fault| {
+            if stopped {
+                return fault;
+            }
+            fault.operation = call.operation().into();
+            located.prefix.fault(fault)
+        })?;
+        match &answer {
+            Answer::Attributes(found)
+                if found.kind == FileKind::Directory && !located.rights.contains(Rights::LIST) =>
+            {
+                let cause = "this user may not look at directories here";
+                Err(fault(Code::PermissionDenied, cause))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// Links decide what a scope is worth, and others of this machine may follow them.
+    fn check_symlink(&self, located: &Located) -> Result<(), &'static str> {
+        let export = &self.shared.exports[located.index];
+        if self.principal.method == Method::Anonymous {
+            return Err("links are made by users who prove who they are");
+        }
+        if !rights_by_scopes(&self.principal.scopes, &export.name).contains(located.rights) {
+            return Err("links are made by users whose rights are for the whole export");
+        }
+        Ok(())
+    }
+
+    fn terms(&self, located: &Located, new_only: bool) -> Terms {
+        Terms {
+            prefix: located.prefix.clone(),
+            largest_file: self.shared.exports[located.index].largest_file,
+            new_only,
+        }
+    }
+
+    /// Answers a call about two paths.
+    fn two(&self, call: &Call, first: &[u8], second: &[u8]) -> Result<Answer, Fault> {
+        let operation = call.operation();
+        let need = if matches!(call, Call::Rename { .. }) {
+            Rights::DELETE
+        } else {
+            Rights::READ
+        };
+        let from = self.locate(operation, first, b"", need)?;
+        let to = self.locate(operation, second, b"", Rights::CREATE)?;
+        if from.index != to.index {
+            let cause = "the two paths are in different exports";
+            return Err(Fault::new(Code::CrossDevice, operation, cause)
+                .path(second)
+                .hint("copy it through the client"));
+        }
+        let is_moved = !matches!(call, Call::Copy { .. });
+        if is_moved && !from.rights.contains(to.rights) {
+            let cause = "this user would have more rights to it there";
+            return Err(Fault::new(Code::PermissionDenied, operation, cause).path(second));
+        }
+        let may_replace = to.rights.contains(Rights::WRITE);
+        let inner = match call {
+            Call::Rename { overwrite, .. } => Call::Rename {
+                from: from.inner.clone(),
+                to: to.inner.clone(),
+                overwrite: *overwrite && may_replace,
+            },
+            Call::Copy { overwrite, .. } => Call::Copy {
+                from: from.inner.clone(),
+                to: to.inner.clone(),
+                overwrite: *overwrite && may_replace,
+            },
+            _ => Call::Link {
+                existing: from.inner.clone(),
+                path: to.inner.clone(),
+            },
+        };
+        let folder = self.opened(call, &from, first)?;
+        let mut inside = Inside {
+            folder: &folder,
+            terms: self.terms(&to, !may_replace),
+            part: &mut |_| Ok(()),
+        };
+        inside.two(&inner).map_err(|mut fault| {
+            fault.operation = operation.into();
+            if fault.path == to.inner {
+                inside.terms.fault(fault)
+            } else {
+                from.prefix.fault(fault)
+            }
+        })
+    }
+}
+
+/// The paths of a call.
+fn paths(call: &Call) -> (&[u8], Option<&[u8]>) {
+    match call {
+        Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, Some(to)),
+        Call::Link { existing, path } => (existing, Some(path)),
+        call => (call.path(), None),
+    }
+}
+
+/// The same call about another path.
+fn with_path(call: &Call, inner: &[u8]) -> Call {
+    let mut call = call.clone();
+    match &mut call {
+        Call::Stat { path, .. }
+        | Call::List { path, .. }
+        | Call::MakeDirectory { path, .. }
+        | Call::RemoveFile { path }
+        | Call::RemoveDirectory { path }
+        | Call::RemoveTree { path }
+        | Call::Symlink { path, .. }
+        | Call::ReadLink { path }
+        | Call::SetMode { path, .. }
+        | Call::SetTimes { path, .. }
+        | Call::SetOwner { path, .. }
+        | Call::Truncate { path, .. }
+        | Call::Space { path }
+        | Call::Checksum { path, .. } => *path = inner.to_vec(),
+        // Those of two paths are made anew.
+        _ => {}
+    }
+    call
+}
+
+/// What is shown of an export, and of the place of all of them.
+fn directory() -> Attributes {
+    Attributes {
+        kind: FileKind::Directory,
+        size: 0,
+        allocated: 0,
+        mode: 0o555,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        device: 0,
+        inode: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    }
+}
+
+/// A call that is allowed, in the directory of its export. Paths are those in there.
+struct Inside<'a, 'p> {
+    folder: &'a Folder,
+    terms: Terms,
+    part: &'a mut Part<'p>,
+}
+
+impl Inside<'_, '_> {
+    fn pass(&mut self, call: &Call) -> Result<Answer, Fault> {
+        self.folder.files.call(call, self.part)
+    }
+
+    fn stat(&self, path: &[u8], follow: bool) -> Result<Attributes, Fault> {
+        let call = Call::Stat {
+            path: path.to_vec(),
+            follow,
+        };
+        match self.folder.files.call(&call, &mut |_| Ok(()))? {
+            Answer::Attributes(found) => Ok(found),
+            _ => Err(Fault::new(Code::Internal, "", "a store gave another answer").path(path)),
+        }
+    }
+
+    fn one(&mut self, call: &Call) -> Result<Answer, Fault> {
+        if let Call::Truncate { path, length } = call {
+            let checked = self.terms.check_length(*length);
+            checked.map_err(|fault| fault.path(path))?;
+        }
+        let Some(counted) = &self.folder.counted else {
+            return self.pass(call);
+        };
+        let ledger = &counted.ledger;
+        match call {
+            Call::MakeDirectory { path, .. } => {
+                let before = self.missing(path);
+                take(counted, path, 0, before)?;
+                let result = self.pass(call);
+                // Part of them may have been made.
+                ledger.give(0, before.min(self.missing(path)));
+                result
+            }
+            Call::Symlink { path, .. } => {
+                take(counted, path, 0, 1)?;
+                self.pass(call).inspect_err(|_| ledger.give(0, 1))
+            }
+            Call::RemoveFile { path } | Call::RemoveDirectory { path } => {
+                let length = counted.replaced(trimmed(path)).unwrap_or(0);
+                self.pass(call).inspect(|_| ledger.give(length, 1))
+            }
+            Call::RemoveTree { path } => {
+                let path = trimmed(path);
+                let removed = self.folder.files.remove_tree(path, &mut |path, found| {
+                    ledger.removed(path, found.kind == FileKind::File, found.size);
+                });
+                removed.map(|entries| Answer::Removed { entries })
+            }
+            Call::Truncate { path, length } => {
+                let before = self.stat(path, true)?.size;
+                let more = length.saturating_sub(before);
+                take(counted, path, more, 0)?;
+                let result = self.pass(call);
+                match &result {
+                    Ok(_) => ledger.give(before.saturating_sub(*length), 0),
+                    Err(_) => ledger.give(more, 0),
+                }
+                result
+            }
+            call => self.pass(call),
+        }
+    }
+
+    /// Directories of a path that aren't there, itself included.
+    fn missing(&self, path: &[u8]) -> u64 {
+        let path = trimmed(path);
+        let cuts = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+        let ends: Vec<usize> = cuts.map(|(cut, _)| cut).chain([path.len()]).collect();
+        let mut missing = 0;
+        for end in ends.into_iter().rev() {
+            match self.stat(&path[..end], true) {
+                Err(fault) if fault.code == Code::NotFound => missing += 1,
+                _ => break,
+            }
+        }
+        missing
+    }
+
+    fn two(&mut self, call: &Call) -> Result<Answer, Fault> {
+        if let Call::Copy { from, to, .. } = call {
+            return self.copy(call, from, to);
+        }
+        let Some(counted) = &self.folder.counted else {
+            return self.pass(call);
+        };
+        let ledger = &counted.ledger;
+        match call {
+            Call::Rename { from, to, .. } => {
+                let (from, to) = (trimmed(from), trimmed(to));
+                let replaced = counted.replaced(to);
+                let is_directory = self.stat(from, false)?.kind == FileKind::Directory;
+                let answer = self.pass(call)?;
+                // Two names of one file stay both.
+                if let Some(length) = replaced
+                    && counted.replaced(from).is_none()
+                {
+                    ledger.give(length, 1);
+                }
+                if is_directory {
+                    ledger.moved(from, to);
+                }
+                Ok(answer)
+            }
+            Call::Link { existing, path } => {
+                let found = self.stat(existing, false)?;
+                let is_file = found.kind == FileKind::File;
+                let length = if is_file { found.size } else { 0 };
+                take(counted, path, length, 1)?;
+                self.pass(call).inspect_err(|_| ledger.give(length, 1))
+            }
+            call => self.pass(call),
+        }
+    }
+
+    fn copy(&mut self, call: &Call, from: &[u8], to: &[u8]) -> Result<Answer, Fault> {
+        let length = self.stat(from, true)?.size;
+        let checked = self.terms.check_length(length);
+        checked.map_err(|fault| fault.path(to))?;
+        let Some(counted) = &self.folder.counted else {
+            return self.pass(call);
+        };
+        let replaced = counted.replaced(to);
+        let (ledger, quota) = (&counted.ledger, counted.quota);
+        let hold = ledger
+            .hold(&counted.root, quota, to, Some(length), replaced)
+            .map_err(|fault| fault.path(to))?;
+        let answer = self.pass(call)?;
+        if let Answer::Copied { bytes } = &answer {
+            hold.published(*bytes, replaced);
+        }
+        Ok(answer)
+    }
+}
+
+/// A path without the '/' that says that it is a directory's.
+fn trimmed(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+fn take(counted: &Counted, path: &[u8], bytes: u64, files: u64) -> Result<(), Fault> {
+    let taken = counted
+        .ledger
+        .take(&counted.root, counted.quota, bytes, files);
+    taken.map_err(|fault| fault.path(path))
+}
