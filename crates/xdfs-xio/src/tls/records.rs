@@ -333,9 +333,8 @@ impl Records {
     }
 
     fn note(&mut self, result: io::Result<usize>) -> io::Result<usize> {
-        self.broken = result.as_ref().is_err_and(|error| {
-            !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-        });
+        let error = result.as_ref().err();
+        self.broken = error.is_some_and(|e| e.kind() != ErrorKind::WouldBlock);
         result
     }
 
@@ -385,7 +384,7 @@ impl Records {
                 let records = room / CONTENT_BYTES + 2;
                 let want = (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN);
                 let end = input.len().min(before + want);
-                let n = match inner.read_vectored(&mut [IoSliceMut::new(&mut input[before..end])]) {
+                let n = match read_once(inner, &mut [IoSliceMut::new(&mut input[before..end])]) {
                     Ok(0) => Err(cut_off()),
                     done => done,
                 };
@@ -557,7 +556,7 @@ impl Records {
         if want == 0 {
             slices.push(IoSliceMut::new(&mut tail));
         }
-        let n = inner.read_vectored(&mut slices)?;
+        let n = read_once(inner, &mut slices)?;
         if n == 0 {
             return Err(cut_off());
         }
@@ -584,7 +583,7 @@ impl Records {
             // No further than the header: what follows goes to the caller's buffers.
             let mut rest = [0; HEADER_BYTES];
             let missing = HEADER_BYTES - self.left.len();
-            let n = inner.read_vectored(&mut [IoSliceMut::new(&mut rest[..missing])])?;
+            let n = read_once(inner, &mut [IoSliceMut::new(&mut rest[..missing])])?;
             if n == 0 {
                 return Err(cut_off());
             }
@@ -659,6 +658,16 @@ pub(super) fn write_once(inner: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Re
     loop {
         match inner.write_vectored(bufs) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Reads what the transport gives at once, whatever interrupts it.
+pub(super) fn read_once(inner: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    loop {
+        match inner.read_vectored(bufs) {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             done => return done,
         }

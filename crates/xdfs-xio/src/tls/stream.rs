@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use xdfs_sys::poll::{Poller, Token};
 
-use super::records::{CLEAR, Records, cut_off, out_of_place, write_once};
+use super::records::{CLEAR, Records, cut_off, out_of_place, read_once, write_once};
 use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::{Capabilities, Protection, Stream};
 
@@ -68,7 +68,7 @@ impl Opening {
         if self.record_length(0).is_none() {
             let have = self.left.len();
             self.left.resize(have + READ_BYTES, 0);
-            let result = inner.read_vectored(&mut [IoSliceMut::new(&mut self.left[have..])]);
+            let result = read_once(inner, &mut [IoSliceMut::new(&mut self.left[have..])]);
             self.left.truncate(have + *result.as_ref().unwrap_or(&0));
             if result? == 0 {
                 self.ended = true;
