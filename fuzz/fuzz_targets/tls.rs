@@ -81,7 +81,8 @@ struct Pieces {
     piece: usize,
     blocks: bool,
     interrupts: bool,
-    turn: u8,
+    /// Reads and writes so far.
+    turns: [u8; 2],
 }
 
 impl Pieces {
@@ -92,16 +93,17 @@ impl Pieces {
             piece,
             blocks,
             interrupts: false,
-            turn: 0,
+            turns: [0, 0],
         })
     }
 
-    fn wait(&mut self) -> io::Result<()> {
-        self.turn = self.turn.wrapping_add(1);
-        if self.blocks && self.turn % 2 == 1 {
+    fn wait(&mut self, writes: bool) -> io::Result<()> {
+        let turn = &mut self.turns[usize::from(writes)];
+        *turn = turn.wrapping_add(1);
+        if self.blocks && *turn % 2 == 1 {
             return Err(ErrorKind::WouldBlock.into());
         }
-        if self.interrupts && self.turn % 3 == 0 {
+        if self.interrupts && *turn % 3 == 0 {
             return Err(ErrorKind::Interrupted.into());
         }
         Ok(())
@@ -110,7 +112,7 @@ impl Pieces {
 
 impl Stream for Pieces {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.wait()?;
+        self.wait(false)?;
         let mut pipe = pipe(&self.incoming);
         if pipe.bytes.is_empty() {
             return match pipe.ended {
@@ -132,7 +134,7 @@ impl Stream for Pieces {
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         if !pipe(&self.outgoing).is_wide {
-            self.wait()?;
+            self.wait(true)?;
         }
         let mut pipe = pipe(&self.outgoing);
         let mut most = self.piece;

@@ -46,7 +46,7 @@ impl Script {
     }
 
     fn is_clear(&self, part: usize) -> bool {
-        part % 2 == 1
+        part % 2 == 1 && part < self.parts.len()
     }
 }
 
@@ -398,7 +398,7 @@ pub(crate) fn run(data: &[u8], piece: usize, how: u8, has_wrong: bool) {
     for side in 0..2 {
         pipe(&pipes[side * 2]).room = Some(64 + usize::from(room) * 1024);
     }
-    let (mut quiet, mut touched) = (0, false);
+    let (mut quiet, mut touched, mut taken) = (0, false, 0);
     while quiet < QUIET_MAX && ends.iter().any(|end| end.end.is_none()) {
         let mut steps = false;
         for side in 0..2 {
@@ -431,7 +431,13 @@ pub(crate) fn run(data: &[u8], piece: usize, how: u8, has_wrong: bool) {
             pipe(&pipes[3]).ended = true;
             ends.iter_mut().for_each(|end| end.readable = true);
         }
-        quiet = if steps { 0 } else { quiet + 1 };
+        // What an end has taken and not yet given out shows in nothing else.
+        let before = std::mem::replace(&mut taken, pipe(&pipes[1]).taken + pipe(&pipes[3]).taken);
+        quiet = if steps || taken > before {
+            0
+        } else {
+            quiet + 1
+        };
     }
     for side in 0..2 {
         let (end, script) = (&ends[side], &scripts[1 - side]);
