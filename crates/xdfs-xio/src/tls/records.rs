@@ -541,6 +541,9 @@ impl Records {
             let n = want.min(self.left.len());
             let n = Cursor::new(bufs).put(&self.left[..n]);
             self.left.drain(..n);
+            if self.left.is_empty() {
+                self.left = Vec::new();
+            }
             self.run_in -= n;
             return Ok(n);
         }

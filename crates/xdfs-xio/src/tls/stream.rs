@@ -70,6 +70,10 @@ impl Opening {
             self.left.resize(have + READ_BYTES, 0);
             let result = read_once(inner, &mut [IoSliceMut::new(&mut self.left[have..])]);
             self.left.truncate(have + *result.as_ref().unwrap_or(&0));
+            if self.left.is_empty() {
+                // A channel that waits holds no buffer.
+                self.left = Vec::new();
+            }
             if result? == 0 {
                 self.ended = true;
                 return Ok(());
