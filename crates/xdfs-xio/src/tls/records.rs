@@ -655,8 +655,9 @@ impl<'a, 'b> Cursor<'a, 'b> {
     }
 }
 
-/// Writes what the transport takes at once. An interruption isn't passed on: what was encrypted can't
-/// be given back, and the caller would write it again. A transport that takes nothing has ended.
+/// Writes what the transport takes at once. An interruption isn't passed on: what was encrypted
+/// can't be given back, and the caller would write it again. A transport that takes nothing has
+/// ended.
 pub(super) fn write_once(inner: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         match inner.write_vectored(bufs) {
