@@ -1,9 +1,9 @@
-//! Both ends of TLS over a transport that gives any bytes in any pieces. Against bytes from nowhere
-//! an end gives up soon, with little said, and yields nothing. Against a true peer whose bytes are
-//! changed on the way it yields the beginning of what the peer wrote, and an end only if the peer
-//! closed. The same once the records are made without rustls, with large pieces and clear runs:
-//! what is protected comes as it was written or not at all, a run ends where it should, no end waits for
-//! readiness that doesn't come, and a call for the wrong kind of bytes yields none.
+//! Both ends of TLS over a transport that gives any bytes in any pieces. Against bytes from
+//! nowhere an end gives up soon, with little said, and yields nothing. Against a true peer whose
+//! bytes are changed on the way it yields the beginning of what the peer wrote, and an end only if
+//! the peer closed. The same once the records are made without rustls, with large pieces and clear
+//! runs: what is protected comes as it was written or not at all, a run ends where it should, no
+//! end waits for readiness that doesn't come, and a call for the wrong kind of bytes yields none.
 #![no_main]
 
 #[path = "tls/bulk.rs"]
