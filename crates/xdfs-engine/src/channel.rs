@@ -120,6 +120,8 @@ pub(crate) struct Channel {
     pub(crate) throttled: bool,
     /// Takes no further block; closes when nothing is owed on it.
     pub(crate) leaving: bool,
+    /// Since when that is so.
+    pub(crate) leaving_since: Duration,
     /// LEAVE was sent, and came.
     pub(crate) leave_said: bool,
     pub(crate) leave_heard: bool,
@@ -162,6 +164,7 @@ impl Channel {
             starved: false,
             throttled: false,
             leaving: false,
+            leaving_since: now,
             leave_said: false,
             leave_heard: false,
             opened_at: now,
@@ -240,6 +243,14 @@ impl Channel {
         asked > 0
     }
 
+    /// It takes no further block from now on.
+    pub(crate) fn begin_leaving(&mut self, now: Duration) {
+        if !self.leaving {
+            self.leaving = true;
+            self.leaving_since = now;
+        }
+    }
+
     pub(crate) fn has_pending(&self) -> bool {
         self.outgoing.is_some()
             || self.level_due.is_some()
@@ -309,7 +320,9 @@ impl Channel {
             };
             let result = match (clear, begun) {
                 (false, _) => self.stream.write_vectored(&slices),
-                (true, false) => self.stream.write_beside(&slices[..2], payload),
+                // What goes along with a run is bounded, and frames that came meanwhile aren't.
+                (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),
+                (true, false) => self.stream.write_beside(&slices[1..2], payload),
                 (true, true) => self.stream.write_beside(&[], payload),
             };
             let n = match result {

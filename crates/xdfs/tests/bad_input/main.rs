@@ -11,6 +11,7 @@ mod support;
 mod blocks;
 #[cfg(unix)]
 mod changing;
+mod leaving;
 mod names;
 mod opening;
 mod peer;
