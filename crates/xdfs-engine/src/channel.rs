@@ -300,7 +300,7 @@ impl Channel {
             let block_len = header.len() + payload.len();
             if control.is_empty() && block_len == 0 {
                 return match self.stream.flush() {
-                    Ok(()) => Ok(Written::All(None)),
+                    Ok(()) => Ok(Written::All(self.take_outgoing())),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Written::Blocked),
                     Err(e) => Err(e),
                 };
@@ -318,7 +318,7 @@ impl Channel {
                     IoSlice::new(payload),
                 ]
             };
-            let result = match (clear, begun) {
+            let result = match (clear && !payload.is_empty(), begun) {
                 (false, _) => self.stream.write_vectored(&slices),
                 // What goes along with a run is bounded, and frames that came meanwhile aren't.
                 (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),
@@ -348,7 +348,11 @@ impl Channel {
             }
             if let Some(outgoing) = &mut self.outgoing {
                 outgoing.written += to_block;
-                if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len {
+                // While a transform still holds a part of it, its buffer stays taken: the pool
+                // bounds what waits in transforms too.
+                if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len
+                    && !self.stream.has_unflushed()
+                {
                     let payload = self.outgoing.take().map(|o| o.payload);
                     return Ok(if self.control_pending() > 0 {
                         Written::Block(payload)

@@ -61,7 +61,7 @@ impl<K: Kernel> Pipeline<K> {
             if level == Level::Clear && !policy && !channel.takes_answer() {
                 return Err(clear_refused("it was not agreed on"));
             }
-            tracing::info!(channel = %channel.index, peer = %channel.peer, ?level,
+            tracing::debug!(channel = %channel.index, peer = %channel.peer, ?level,
                 "the payload of the peer changes its level");
             channel.clear_in = level == Level::Clear;
             if follows {

@@ -24,7 +24,7 @@ use super::seal::{
 use crate::Stream;
 
 /// Content that is encrypted at once, in records: what is written then is still in the cache.
-const BATCH_RECORDS: usize = 16;
+const BATCH_RECORDS: usize = 32;
 /// Slices up to this many bytes are gathered into one record.
 const SMALL_BYTES: usize = 2048;
 /// Room for a batch and for two records of gathered slices.
