@@ -1,8 +1,13 @@
-//! Both ends of TLS over a transport that gives any bytes in any pieces. Against bytes from nowhere
-//! an end gives up soon, with little said, and yields nothing. Against a true peer whose bytes are
-//! changed on the way it yields the beginning of what the peer wrote, and an end only if the peer
-//! closed.
+//! Both ends of TLS over a transport that gives any bytes in any pieces. Against bytes from
+//! nowhere an end gives up soon, with little said, and yields nothing. Against a true peer whose
+//! bytes are changed on the way it yields the beginning of what the peer wrote, and an end only if
+//! the peer closed. The same once the records are made without rustls, with large pieces and clear
+//! runs: what is protected comes as it was written or not at all, a run ends where it should, no
+//! end waits for readiness that doesn't come, and a call for the wrong kind of bytes yields none.
 #![no_main]
+
+#[path = "tls/bulk.rs"]
+mod bulk;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -55,6 +60,8 @@ struct Pipe {
     ended: bool,
     /// The transport takes what it is given at once.
     is_wide: bool,
+    /// Most bytes that wait, if there is a bound.
+    room: Option<usize>,
     /// How many went through.
     taken: usize,
     given: usize,
@@ -73,7 +80,9 @@ struct Pieces {
     outgoing: Shared,
     piece: usize,
     blocks: bool,
-    turn: bool,
+    interrupts: bool,
+    /// Reads and writes so far.
+    turns: [u8; 2],
 }
 
 impl Pieces {
@@ -83,14 +92,19 @@ impl Pieces {
             outgoing: Arc::clone(outgoing),
             piece,
             blocks,
-            turn: false,
+            interrupts: false,
+            turns: [0, 0],
         })
     }
 
-    fn wait(&mut self) -> io::Result<()> {
-        self.turn = !self.turn;
-        if self.blocks && self.turn {
+    fn wait(&mut self, writes: bool) -> io::Result<()> {
+        let turn = &mut self.turns[usize::from(writes)];
+        *turn = turn.wrapping_add(1);
+        if self.blocks && *turn % 2 == 1 {
             return Err(ErrorKind::WouldBlock.into());
+        }
+        if self.interrupts && *turn % 3 == 0 {
+            return Err(ErrorKind::Interrupted.into());
         }
         Ok(())
     }
@@ -98,7 +112,7 @@ impl Pieces {
 
 impl Stream for Pieces {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.wait()?;
+        self.wait(false)?;
         let mut pipe = pipe(&self.incoming);
         if pipe.bytes.is_empty() {
             return match pipe.ended {
@@ -106,30 +120,38 @@ impl Stream for Pieces {
                 false => Err(ErrorKind::WouldBlock.into()),
             };
         }
-        let Some(buf) = bufs.first_mut() else {
-            return Ok(0);
-        };
-        let n = buf.len().min(self.piece).min(pipe.bytes.len());
-        for (to, from) in buf.iter_mut().zip(pipe.bytes.drain(..n)) {
-            *to = from;
+        let mut left = self.piece;
+        for buf in bufs {
+            let n = buf.len().min(left).min(pipe.bytes.len());
+            for (to, from) in buf.iter_mut().zip(pipe.bytes.drain(..n)) {
+                *to = from;
+            }
+            left -= n;
         }
-        pipe.taken += n;
-        Ok(n)
+        pipe.taken += self.piece - left;
+        Ok(self.piece - left)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         if !pipe(&self.outgoing).is_wide {
-            self.wait()?;
+            self.wait(true)?;
         }
         let mut pipe = pipe(&self.outgoing);
-        let mut room = self.piece;
+        let mut most = self.piece;
+        if let Some(room) = pipe.room.filter(|_| !pipe.is_wide) {
+            most = most.min(room.saturating_sub(pipe.bytes.len()));
+            if most == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+        }
+        let mut left = most;
         for buf in bufs {
-            let n = buf.len().min(room);
+            let n = buf.len().min(left);
             pipe.bytes.extend(&buf[..n]);
             pipe.given += n;
-            room -= n;
+            left -= n;
         }
-        Ok(self.piece - room)
+        Ok(most - left)
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
@@ -162,7 +184,7 @@ impl Stream for Pieces {
 }
 
 fn would_block(e: &io::Error) -> bool {
-    e.kind() == ErrorKind::WouldBlock
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// What the input says, as records with a type, a version and a length that fit.
@@ -420,6 +442,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let piece = usize::from(piece) * 8 + 1;
+    if which & 0x80 != 0 {
+        return bulk::run(rest, piece, how, which & 0x40 != 0);
+    }
     match which % 4 {
         0 => alone(rest, piece, how),
         1 | 2 => alone(&records(rest), piece, how),

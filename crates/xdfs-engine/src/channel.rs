@@ -120,6 +120,8 @@ pub(crate) struct Channel {
     pub(crate) throttled: bool,
     /// Takes no further block; closes when nothing is owed on it.
     pub(crate) leaving: bool,
+    /// Since when that is so.
+    pub(crate) leaving_since: Duration,
     /// LEAVE was sent, and came.
     pub(crate) leave_said: bool,
     pub(crate) leave_heard: bool,
@@ -162,6 +164,7 @@ impl Channel {
             starved: false,
             throttled: false,
             leaving: false,
+            leaving_since: now,
             leave_said: false,
             leave_heard: false,
             opened_at: now,
@@ -240,6 +243,14 @@ impl Channel {
         asked > 0
     }
 
+    /// It takes no further block from now on.
+    pub(crate) fn begin_leaving(&mut self, now: Duration) {
+        if !self.leaving {
+            self.leaving = true;
+            self.leaving_since = now;
+        }
+    }
+
     pub(crate) fn has_pending(&self) -> bool {
         self.outgoing.is_some()
             || self.level_due.is_some()
@@ -289,7 +300,7 @@ impl Channel {
             let block_len = header.len() + payload.len();
             if control.is_empty() && block_len == 0 {
                 return match self.stream.flush() {
-                    Ok(()) => Ok(Written::All(None)),
+                    Ok(()) => Ok(Written::All(self.take_outgoing())),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Written::Blocked),
                     Err(e) => Err(e),
                 };
@@ -307,9 +318,11 @@ impl Channel {
                     IoSlice::new(payload),
                 ]
             };
-            let result = match (clear, begun) {
+            let result = match (clear && !payload.is_empty(), begun) {
                 (false, _) => self.stream.write_vectored(&slices),
-                (true, false) => self.stream.write_beside(&slices[..2], payload),
+                // What goes along with a run is bounded, and frames that came meanwhile aren't.
+                (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),
+                (true, false) => self.stream.write_beside(&slices[1..2], payload),
                 (true, true) => self.stream.write_beside(&[], payload),
             };
             let n = match result {
@@ -335,7 +348,11 @@ impl Channel {
             }
             if let Some(outgoing) = &mut self.outgoing {
                 outgoing.written += to_block;
-                if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len {
+                // While a transform still holds a part of it, its buffer stays taken: the pool
+                // bounds what waits in transforms too.
+                if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len
+                    && !self.stream.has_unflushed()
+                {
                     let payload = self.outgoing.take().map(|o| o.payload);
                     return Ok(if self.control_pending() > 0 {
                         Written::Block(payload)

@@ -67,9 +67,10 @@ pub trait Stream: Send + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Writes `protected`, a few small slices that are taken together or not at all, and after it
-    /// `clear` beside the protection, as one clear run. What is left of `clear` has to be written
-    /// next, by the same call with nothing protected. Says how much it took of both together.
+    /// Writes `protected`, from 1 byte to 16 KiB that are taken together or not at all, and after
+    /// it `clear` beside the protection, as one clear run. What is left of `clear` has to be
+    /// written next, by the same call with nothing protected. Says how much it took of both
+    /// together, at least 1.
     ///
     /// # Errors
     /// `WouldBlock`, what the transport says, [`io::ErrorKind::InvalidInput`] for anything but the

@@ -73,7 +73,8 @@ impl<K: Kernel> Pipeline<K> {
                 let Some(Some(channel)) = self.channels.get_mut(slot) else {
                     continue;
                 };
-                if channel.control_pending() == 0 || channel.outgoing.is_some() {
+                // What is encrypted and not written counts, too.
+                if !channel.has_pending() || channel.outgoing.is_some() {
                     continue;
                 }
                 match channel.write() {

@@ -140,7 +140,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             Frame::Leave => {
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.leaving = true;
+                    channel.begin_leaving(self.now);
                     channel.leave_heard = true;
                 }
                 self.dial_missing();
@@ -384,17 +384,15 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Sends a frame on any channel: one that isn't in the middle of a block, if there is one.
+    /// Sends a frame on any channel: one on which LEAVE wasn't said, and that isn't in the middle
+    /// of a block, if there is one.
     pub(super) fn transmit(&mut self, frame: Frame) {
-        let slot = self
-            .open_slots()
-            .find(|&slot| {
-                self.channels[slot]
-                    .as_ref()
-                    .is_some_and(|c| c.outgoing.is_none())
-            })
-            .or_else(|| self.open_slots().next());
-        match slot {
+        let cost = |slot: &usize| {
+            let channel = self.channels.get(*slot).and_then(Option::as_ref);
+            channel.map(|c| (c.leave_said, c.outgoing.is_some()))
+        };
+        let best = self.open_slots().find(|s| cost(s) == Some((false, false)));
+        match best.or_else(|| self.open_slots().min_by_key(cost)) {
             Some(slot) => self.transmit_on(slot, &frame),
             None => self.homeless.push_back(frame),
         }

@@ -98,6 +98,7 @@ impl<K: Kernel> Pipeline<K> {
         let (stall, last_heard) = (self.limits.stall_timeout, self.last_heard);
         let initiator = matches!(self.role, Role::Initiator(_));
         let (mut gone, mut worn, mut leave) = (Vec::new(), Vec::new(), Vec::new());
+        let mut live = self.live;
         for (slot, channel) in self.channels.iter().enumerate() {
             let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
                 continue;
@@ -127,9 +128,21 @@ impl<K: Kernel> Pipeline<K> {
                 gone.push((slot, Some(fault)));
             }
             let idle = !channel.has_pending() && channel.incoming.is_none();
-            // The last one waits for the one that takes its place.
-            let is_last = self.live <= 1 && self.draining.is_none();
-            if !channel.leaving {
+            // The last one waits for the one that takes its place, though others leave with it.
+            let is_last = live <= 1;
+            let lingers = channel.leaving && !is_last && {
+                let since = channel.leaving_since.max(channel.heard_at);
+                channel.outgoing.is_none() && since + limit <= self.now
+            };
+            if lingers {
+                live -= 1;
+                let fault = Fault::new(
+                    Code::DeadlineExceeded,
+                    "let a channel leave",
+                    format!("nothing came on it for {} s", limit.as_secs_f32()),
+                );
+                gone.push((slot, Some(fault)));
+            } else if !channel.leaving {
                 if initiator && channel.stream.is_worn() {
                     worn.push(slot);
                 }
@@ -138,6 +151,7 @@ impl<K: Kernel> Pipeline<K> {
                     leave.push(slot);
                 }
             } else if channel.leave_heard && idle && !is_last && self.owes_nothing(channel.index) {
+                live -= 1;
                 gone.push((slot, None));
             }
         }

@@ -16,10 +16,18 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(());
         };
         dialer.takes_clear = takes_clear;
-        if dialer.dial.level == Level::Clear && !takes_clear {
-            return Err(clear_refused("the acceptor takes private payload alone"));
+        self.check_level(takes_clear)
+    }
+
+    /// Whether a channel can be taken that its acceptor has answered so (initiator). What the user
+    /// wants may have changed since the session began, and what the acceptor takes too.
+    pub(super) fn check_level(&self, takes_clear: bool) -> Result<(), Fault> {
+        match &self.role {
+            Role::Initiator(dialer) if dialer.dial.level == Level::Clear && !takes_clear => {
+                Err(clear_refused("the acceptor takes private payload alone"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Changes the level of all channels, those to come included (initiator). Nothing goes on in
@@ -53,7 +61,7 @@ impl<K: Kernel> Pipeline<K> {
             if level == Level::Clear && !policy && !channel.takes_answer() {
                 return Err(clear_refused("it was not agreed on"));
             }
-            tracing::info!(channel = %channel.index, peer = %channel.peer, ?level,
+            tracing::debug!(channel = %channel.index, peer = %channel.peer, ?level,
                 "the payload of the peer changes its level");
             channel.clear_in = level == Level::Clear;
             if follows {

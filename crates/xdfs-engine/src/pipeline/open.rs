@@ -182,7 +182,9 @@ impl<K: Kernel> Pipeline<K> {
     /// A peer's channel wants to join (acceptor).
     pub(super) fn join(&mut self, mut channel: Channel) {
         let index = channel.index;
-        let fault = if self.staying() >= self.channels_max {
+        // A peer that lets channels leave and never go gets no more than twice as many.
+        let many = self.live >= self.channels_max.saturating_mul(2);
+        let fault = if many || self.staying() >= self.channels_max {
             Some(Fault::new(
                 Code::TooManyChannels,
                 "join the session",
@@ -225,7 +227,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(Some(channel)) = self.channels.get_mut(slot)
             && !channel.leaving
         {
-            channel.leaving = true;
+            channel.begin_leaving(self.now);
             self.dial_missing();
         }
     }
@@ -249,6 +251,7 @@ impl<K: Kernel> Pipeline<K> {
             let first = dialer.secret.is_none();
             let wanted = if first { 1 } else { dialer.wanted };
             if staying + dialer.opening >= wanted
+                || self.live + dialer.opening >= wanted.saturating_mul(2)
                 || dialer.failures >= FAILURES_MAX
                 || self.now < dialer.not_before
                 || self.ended.is_some()
@@ -349,7 +352,9 @@ impl<K: Kernel> Pipeline<K> {
             self.dial_missing();
             return;
         }
-        if dialer.secret.is_none() || (self.live == 0 && dialer.opening == 0) {
+        // On channels that leave nothing goes on.
+        let stuck = self.live == 0 || (staying == 0 && dialer.failures >= FAILURES_MAX);
+        if dialer.secret.is_none() || (stuck && dialer.opening == 0) {
             let began = dialer.secret.is_some();
             let mut fault = fault.unwrap_or_else(|| {
                 Fault::new(
@@ -426,6 +431,13 @@ impl<K: Kernel> Pipeline<K> {
                     }
                 }
                 Ok((InitiatorStep::Open(accepted), used)) => {
+                    if let Err(fault) = self.check_level(takes_clear) {
+                        self.opening_failed(slot, fault);
+                        return;
+                    }
+                    let Some(Some(channel)) = self.channels.get_mut(slot) else {
+                        return;
+                    };
                     if let (Role::Initiator(dialer), Some(user)) = (&self.role, &user)
                         && let Some(identity) = &dialer.dial.identity
                     {

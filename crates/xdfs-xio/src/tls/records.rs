@@ -24,7 +24,7 @@ use super::seal::{
 use crate::Stream;
 
 /// Content that is encrypted at once, in records: what is written then is still in the cache.
-const BATCH_RECORDS: usize = 16;
+const BATCH_RECORDS: usize = 32;
 /// Slices up to this many bytes are gathered into one record.
 const SMALL_BYTES: usize = 2048;
 /// Room for a batch and for two records of gathered slices.
@@ -60,15 +60,14 @@ thread_local! {
 }
 
 /// Encrypted bytes that the transport didn't take yet.
-#[derive(Debug)]
 struct Pending {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-/// Both directions of a channel after its handshake.
-#[derive(Debug)]
+/// Both directions of a channel after its handshake. It has payload and secrets within, so that it
+/// can't be printed.
 pub(super) struct Records {
     seal: Direction,
     open: Direction,
@@ -82,27 +81,38 @@ pub(super) struct Records {
     run_in: usize,
     /// The peer ended its direction with close_notify.
     ended: bool,
+    /// A read failed. The record that was wrong is used up, so that the next one would be taken for
+    /// what follows it.
+    broken: bool,
     empty_records: u32,
 }
 
 impl Records {
     /// Goes on after rustls. `left` was read from the transport and not given to rustls, `content`
-    /// was decrypted by it and not read, and `ended` tells whether close_notify came.
+    /// was decrypted by it and not read, `ended` tells whether close_notify came, and `waiting` was
+    /// encrypted by it and not written.
     pub(super) fn new(
         secrets: ExtractedSecrets,
         left: Vec<u8>,
         content: Vec<u8>,
         ended: bool,
+        waiting: Vec<u8>,
     ) -> io::Result<Self> {
+        let end = waiting.len();
         Ok(Self {
             seal: Direction::new(secrets.tx)?,
             open: Direction::new(secrets.rx)?,
             left,
             content,
-            pending: None,
+            pending: (end > 0).then(|| Pending {
+                bytes: waiting.into(),
+                start: 0,
+                end,
+            }),
             run_out: 0,
             run_in: 0,
             ended,
+            broken: false,
             empty_records: 0,
         })
     }
@@ -123,11 +133,13 @@ impl Records {
     #[cfg(test)]
     pub(super) fn send_empty(&mut self, inner: &mut dyn Stream) {
         while self.flush(inner).is_err() {}
-        let _ = self.seal(APPLICATION_DATA, &[]);
-        if let Some(out) = &mut self.pending {
-            let room = &mut out.bytes[out.end..];
-            out.end += self.seal.seal(APPLICATION_DATA, &[], room).unwrap_or(0);
-        }
+        let mut bytes = vec![0; 100].into_boxed_slice();
+        let end = self.seal.seal(APPLICATION_DATA, &[], &mut bytes);
+        self.pending = end.ok().map(|end| Pending {
+            bytes,
+            start: 0,
+            end,
+        });
         while self.flush(inner).is_err() {}
     }
 
@@ -139,7 +151,7 @@ impl Records {
     pub(super) fn flush(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
         while let Some(pending) = &mut self.pending {
             let rest = &pending.bytes[pending.start..pending.end];
-            pending.start += written(inner.write_vectored(&[IoSlice::new(rest)]))?;
+            pending.start += write_once(inner, &[IoSlice::new(rest)])?;
             self.drop_written();
         }
         Ok(())
@@ -149,7 +161,7 @@ impl Records {
     fn drop_written(&mut self) {
         if let Some(done) = self.pending.take_if(|p| p.start == p.end) {
             SPARE.with_borrow_mut(|spare| {
-                if spare.len() < SPARE_MAX {
+                if spare.len() < SPARE_MAX && done.bytes.len() == OUT_BYTES {
                     spare.push(done.bytes);
                 }
             });
@@ -170,6 +182,8 @@ impl Records {
         };
         let result = self.seal_into(kind, bufs, &mut out);
         self.pending = Some(out);
+        // Nothing was sealed: there is nothing to write.
+        self.drop_written();
         result
     }
 
@@ -229,8 +243,8 @@ impl Records {
         }
     }
 
-    /// Writes `protected`, which has to fit into a batch, and then `clear` as a clear run, or as
-    /// the rest of one that was begun.
+    /// Writes `protected`, at most [`CONTENT_BYTES`], and then `clear` as a clear run, or as the
+    /// rest of one that was begun.
     pub(super) fn write_beside(
         &mut self,
         inner: &mut dyn Stream,
@@ -239,12 +253,13 @@ impl Records {
     ) -> io::Result<usize> {
         let mut taken = 0;
         if self.run_out == 0 {
-            self.flush(inner)?;
             let len: usize = protected.iter().map(|b| b.len()).sum();
             let run = u32::try_from(clear.len()).ok().filter(|&n| n > 0);
-            let Some(run) = run else {
+            // So much fits whatever its slices are like, as nothing else waits.
+            let (Some(run), 1..=CONTENT_BYTES) = (run, len) else {
                 return Err(ErrorKind::InvalidInput.into());
             };
+            self.flush(inner)?;
             taken = self.seal(APPLICATION_DATA, protected)?;
             let room = self.pending.as_mut().and_then(|p| {
                 let room = p.bytes.get_mut(p.end..p.end + HEADER_BYTES)?;
@@ -260,22 +275,27 @@ impl Records {
         } else if self.run_out != clear.len() || !protected.is_empty() {
             return Err(ErrorKind::InvalidInput.into());
         }
-        let (bytes, waiting) = match &self.pending {
-            Some(p) => (&p.bytes[p.start..p.end], p.end - p.start),
-            None => (&[][..], 0),
-        };
-        let slices = [IoSlice::new(bytes), IoSlice::new(clear)];
-        let n = match written(inner.write_vectored(&slices)) {
-            Err(e) if e.kind() == ErrorKind::WouldBlock && taken > 0 => 0,
-            done => done?,
-        };
-        if let Some(pending) = &mut self.pending {
-            pending.start += n.min(waiting);
+        // A call that only writes what was taken before would have nothing to tell: it goes on.
+        loop {
+            let (bytes, waiting) = match &self.pending {
+                Some(p) => (&p.bytes[p.start..p.end], p.end - p.start),
+                None => (&[][..], 0),
+            };
+            let slices = [IoSlice::new(bytes), IoSlice::new(clear)];
+            let n = match write_once(inner, &slices) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && taken > 0 => return Ok(taken),
+                done => done?,
+            };
+            if let Some(pending) = &mut self.pending {
+                pending.start += n.min(waiting);
+            }
+            self.drop_written();
+            let clear_written = n.saturating_sub(waiting);
+            self.run_out -= clear_written;
+            if taken + clear_written > 0 {
+                return Ok(taken + clear_written);
+            }
         }
-        self.drop_written();
-        let clear_written = n.saturating_sub(waiting);
-        self.run_out -= clear_written;
-        Ok(taken + clear_written)
     }
 
     /// Says that nothing follows, as far as the transport takes it.
@@ -295,6 +315,30 @@ impl Records {
 
     /// Reads protected bytes.
     pub(super) fn read(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        self.check()?;
+        let result = self.read_protected(inner, bufs);
+        self.note(result)
+    }
+
+    /// Refuses to go on after what can't be put right.
+    fn check(&self) -> io::Result<()> {
+        if self.broken {
+            return Err(damaged("the channel broke before"));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        let error = result.as_ref().err();
+        self.broken = error.is_some_and(|e| e.kind() != ErrorKind::WouldBlock);
+        result
+    }
+
+    fn read_protected(
         &mut self,
         inner: &mut dyn Stream,
         bufs: &mut [IoSliceMut<'_>],
@@ -340,7 +384,7 @@ impl Records {
                 let records = room / CONTENT_BYTES + 2;
                 let want = (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN);
                 let end = input.len().min(before + want);
-                let n = match inner.read_vectored(&mut [IoSliceMut::new(&mut input[before..end])]) {
+                let n = match read_once(inner, &mut [IoSliceMut::new(&mut input[before..end])]) {
                     Ok(0) => Err(cut_off()),
                     done => done,
                 };
@@ -470,8 +514,24 @@ impl Records {
         inner: &mut dyn Stream,
         bufs: &mut [IoSliceMut<'_>],
     ) -> io::Result<usize> {
+        self.check()?;
+        let result = self.read_run(inner, bufs);
+        self.note(result)
+    }
+
+    fn read_run(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
         if !self.content.is_empty() {
             return Err(out_of_place());
+        }
+        if self.ended {
+            return Err(cut_off());
         }
         if self.run_in == 0 {
             self.begin_run(inner)?;
@@ -481,6 +541,9 @@ impl Records {
             let n = want.min(self.left.len());
             let n = Cursor::new(bufs).put(&self.left[..n]);
             self.left.drain(..n);
+            if self.left.is_empty() {
+                self.left = Vec::new();
+            }
             self.run_in -= n;
             return Ok(n);
         }
@@ -496,7 +559,7 @@ impl Records {
         if want == 0 {
             slices.push(IoSliceMut::new(&mut tail));
         }
-        let n = inner.read_vectored(&mut slices)?;
+        let n = read_once(inner, &mut slices)?;
         if n == 0 {
             return Err(cut_off());
         }
@@ -523,7 +586,7 @@ impl Records {
             // No further than the header: what follows goes to the caller's buffers.
             let mut rest = [0; HEADER_BYTES];
             let missing = HEADER_BYTES - self.left.len();
-            let n = inner.read_vectored(&mut [IoSliceMut::new(&mut rest[..missing])])?;
+            let n = read_once(inner, &mut [IoSliceMut::new(&mut rest[..missing])])?;
             if n == 0 {
                 return Err(cut_off());
             }
@@ -592,11 +655,26 @@ impl<'a, 'b> Cursor<'a, 'b> {
     }
 }
 
-/// A transport that takes nothing has ended.
-fn written(result: io::Result<usize>) -> io::Result<usize> {
-    match result {
-        Ok(0) => Err(ErrorKind::WriteZero.into()),
-        done => done,
+/// Writes what the transport takes at once. An interruption isn't passed on: what was encrypted
+/// can't be given back, and the caller would write it again. A transport that takes nothing has
+/// ended.
+pub(super) fn write_once(inner: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        match inner.write_vectored(bufs) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Reads what the transport gives at once, whatever interrupts it.
+pub(super) fn read_once(inner: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    loop {
+        match inner.read_vectored(bufs) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 

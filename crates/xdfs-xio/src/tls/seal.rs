@@ -28,8 +28,7 @@ pub(super) const HANDSHAKE: u8 = 22;
 /// Records that one key may protect. AES-GCM takes 2^24.5 full ones (RFC 8446, section 5.5).
 const RECORDS_MAX: u64 = 1 << 24;
 
-/// Key, nonce and count of one direction.
-#[derive(Debug)]
+/// Key, nonce and count of one direction: secrets, which are never printed.
 pub(super) struct Direction {
     key: LessSafeKey,
     iv: [u8; 12],

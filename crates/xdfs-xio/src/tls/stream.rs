@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use xdfs_sys::poll::{Poller, Token};
 
-use super::records::{CLEAR, Records, cut_off, out_of_place};
+use super::records::{CLEAR, Records, cut_off, out_of_place, read_once, write_once};
 use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::{Capabilities, Protection, Stream};
 
@@ -68,8 +68,12 @@ impl Opening {
         if self.record_length(0).is_none() {
             let have = self.left.len();
             self.left.resize(have + READ_BYTES, 0);
-            let result = inner.read_vectored(&mut [IoSliceMut::new(&mut self.left[have..])]);
+            let result = read_once(inner, &mut [IoSliceMut::new(&mut self.left[have..])]);
             self.left.truncate(have + *result.as_ref().unwrap_or(&0));
+            if self.left.is_empty() {
+                // A channel that waits holds no buffer.
+                self.left = Vec::new();
+            }
             if result? == 0 {
                 self.ended = true;
                 return Ok(());
@@ -204,7 +208,8 @@ impl Opening {
         })
     }
 
-    /// Takes the keys out of rustls. Everything that it has to write is written.
+    /// Takes the keys out of rustls, and what it has encrypted and not written: a reader doesn't
+    /// wait for a transport that takes nothing.
     fn into_records(mut self) -> io::Result<(Records, Protection)> {
         let protection = self.protection().ok_or(ErrorKind::NotConnected)?;
         let mut content = Vec::new();
@@ -213,9 +218,13 @@ impl Opening {
             Err(e) if e.kind() == ErrorKind::WouldBlock => false,
             Err(e) => return Err(e),
         };
+        let mut waiting = Vec::new();
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut waiting)?;
+        }
         let secrets = self.connection.dangerous_extract_secrets();
         let secrets = secrets.map_err(io::Error::other)?;
-        let records = Records::new(secrets, self.left, content, ended)?;
+        let records = Records::new(secrets, self.left, content, ended, waiting)?;
         Ok((records, protection))
     }
 }
@@ -260,14 +269,12 @@ impl TlsStream {
         }
     }
 
-    /// The records, which from now on are made here; `WouldBlock` while rustls has something to
-    /// write.
+    /// The records, which from now on are made here; `WouldBlock` while the handshake isn't done.
     fn records(&mut self) -> io::Result<(&mut Records, &mut dyn Stream)> {
         if let Layer::Opening(opening) = &mut self.layer {
             if opening.connection.is_handshaking() {
                 opening.shake_hands(self.inner.as_mut())?;
             }
-            opening.write_out(self.inner.as_mut())?;
             if opening.ended {
                 return Err(cut_off());
             }
@@ -312,11 +319,11 @@ struct Out<'a>(&'a mut dyn Stream);
 
 impl Write for Out<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0.write_vectored(&[IoSlice::new(buf)])
+        write_once(self.0, &[IoSlice::new(buf)])
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write_vectored(bufs)
+        write_once(self.0, bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -356,7 +363,7 @@ impl Stream for TlsStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let room: usize = bufs.iter().map(|b| b.len()).sum();
         if let Layer::Opening(opening) = &mut self.layer
-            && (room <= CONTENT_BYTES || opening.connection.wants_write())
+            && room <= CONTENT_BYTES
         {
             return opening.read(self.inner.as_mut(), bufs);
         }

@@ -31,6 +31,8 @@ impl Numbers {
 struct Pipe {
     bytes: VecDeque<u8>,
     ended: bool,
+    /// It takes nothing at all.
+    full: bool,
 }
 
 type Shared = Arc<Mutex<Pipe>>;
@@ -46,6 +48,7 @@ struct Pieces {
     outgoing: Shared,
     numbers: Numbers,
     piece_max: usize,
+    interrupts: bool,
 }
 
 const PIPE_BYTES: usize = 300 << 10;
@@ -55,6 +58,9 @@ impl Pieces {
         let n = there.min(1 + self.numbers.below(self.piece_max));
         if n == 0 || self.numbers.below(8) == 0 {
             return Err(ErrorKind::WouldBlock.into());
+        }
+        if self.interrupts && self.numbers.below(3) == 0 {
+            return Err(ErrorKind::Interrupted.into());
         }
         Ok(n)
     }
@@ -82,7 +88,8 @@ impl Stream for Pieces {
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let shared = Arc::clone(&self.outgoing);
         let mut pipe = pipe(&shared);
-        let limit = self.piece(PIPE_BYTES - pipe.bytes.len().min(PIPE_BYTES))?;
+        let room = if pipe.full { 0 } else { PIPE_BYTES };
+        let limit = self.piece(room - pipe.bytes.len().min(room))?;
         let mut done = 0;
         for buf in bufs {
             let n = buf.len().min(limit - done);
@@ -156,6 +163,10 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64, piece_max: usize) -> Self {
+        Self::made(seed, piece_max, false)
+    }
+
+    fn made(seed: u64, piece_max: usize, interrupts: bool) -> Self {
         let (up, down) = (Shared::default(), Shared::default());
         let end = |incoming: &Shared, outgoing: &Shared, seed: u64| {
             Box::new(Pieces {
@@ -163,6 +174,7 @@ impl Pair {
                 outgoing: Arc::clone(outgoing),
                 numbers: Numbers(seed * 2 + 1),
                 piece_max,
+                interrupts,
             })
         };
         let (server_config, client_config) = &*CONFIGS;
@@ -179,7 +191,7 @@ impl Pair {
         let mut got = 0;
         let (mut open, mut said) = (false, false);
         for _ in 0..PATIENCE {
-            open = open || pair.client.finish_open().unwrap();
+            open = open || done(pair.client.finish_open()).unwrap_or(false);
             if open && !said {
                 said = done(pair.client.write_vectored(&[IoSlice::new(b"hello")])).is_some();
             }
@@ -218,7 +230,7 @@ fn some_size(numbers: &mut Numbers) -> usize {
 fn done<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
         Err(e) => panic!("{e}"),
     }
 }
@@ -286,6 +298,7 @@ fn send_beside(stream: &mut TlsStream, protected: &[u8], clear: &[u8]) {
         let head = [IoSlice::new(protected)];
         let head = if first.is_some() { &head[..] } else { &[] };
         if let Some(n) = done(stream.write_beside(head, &clear[sent..])) {
+            assert!(n > 0, "a caller would take it for the end");
             sent += n - first.take().map_or(0, <[u8]>::len);
         }
     }
@@ -580,4 +593,100 @@ fn records_of_nothing_come_to_an_end() {
     }
     let error = read_until_answer(&mut pair.server, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn a_run_can_be_begun_and_continued_in_the_smallest_pieces() {
+    for seed in 1..20 {
+        // The protected part takes many calls.
+        let mut pair = Pair::new(seed, 3);
+        send_beside(&mut pair.client, &pattern(400), &pattern(50));
+        assert_eq!(receive(&mut pair.server, 400), pattern(400));
+        let clear = receive_clear(&mut pair.server, 50, &mut Numbers(seed));
+        assert_eq!(clear, pattern(50));
+    }
+}
+
+#[test]
+fn interruptions_repeat_and_lose_nothing() {
+    for seed in 1..20 {
+        let mut pair = Pair::made(seed, 2000, true);
+        for size in [100, 60_000, 3000] {
+            send(&mut pair.client, &pattern(size));
+            assert!(receive(&mut pair.server, size) == pattern(size));
+            send_beside(&mut pair.server, b"head", &pattern(size));
+            assert_eq!(receive(&mut pair.client, 4), b"head");
+            let clear = receive_clear(&mut pair.client, size, &mut Numbers(seed));
+            assert!(clear == pattern(size));
+        }
+    }
+}
+
+#[test]
+fn a_reader_does_not_wait_for_what_it_could_not_write() {
+    for clear in [false, true] {
+        let mut pair = Pair::new(22, 400_000);
+        // What the server says doesn't leave, and the records change hands meanwhile.
+        pipe(&pair.down).full = true;
+        while !pair.server.has_unflushed() {
+            let _ = done(pair.server.write_vectored(&[IoSlice::new(b"an answer")]));
+        }
+        if clear {
+            send_beside(&mut pair.client, b"head", &pattern(1000));
+            assert_eq!(receive(&mut pair.server, 4), b"head");
+            let got = receive_clear(&mut pair.server, 1000, &mut Numbers(22));
+            assert!(got == pattern(1000));
+        } else {
+            send(&mut pair.client, &pattern(20_000));
+            assert!(receive(&mut pair.server, 20_000) == pattern(20_000));
+        }
+        assert!(pair.server.has_unflushed());
+        pipe(&pair.down).full = false;
+        send(&mut pair.server, b" and another");
+        assert_eq!(receive(&mut pair.client, 21), b"an answer and another");
+    }
+}
+
+#[test]
+fn what_follows_a_wrong_record_is_never_given_out() {
+    let mut pair = Pair::moving(23, 400_000);
+    send(&mut pair.client, b"one");
+    pipe(&pair.up).bytes[10] ^= 1;
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    send(&mut pair.client, b"two");
+    for clear in [false, true, false] {
+        let error = read_until_answer(&mut pair.server, clear).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    }
+}
+
+#[test]
+fn no_run_comes_after_the_end() {
+    let mut pair = Pair::moving(24, 400_000);
+    send(&mut pair.client, b"head");
+    pair.client.close().unwrap();
+    pipe(&pair.up).bytes.extend([0xcc, 0, 0, 0, 1, b'x']);
+    assert_eq!(receive(&mut pair.server, 4), b"head");
+    assert_eq!(read_until_answer(&mut pair.server, false).unwrap(), 0);
+    let error = read_until_answer(&mut pair.server, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+}
+
+#[test]
+fn writes_of_nothing_and_of_too_much_leave_no_trace() {
+    let mut pair = Pair::moving(25, 400_000);
+    let nothing = done(pair.client.write_vectored(&[IoSlice::new(b"")]));
+    assert_eq!(nothing, Some(0));
+    assert!(!pair.client.has_unflushed());
+    let large = pattern(17_000);
+    for head in [&large[..], b""] {
+        let result = pair.client.write_beside(&[IoSlice::new(head)], b"clear");
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(!pair.client.has_unflushed());
+    }
+    // What is just small enough fits in any slices.
+    let slices: Vec<IoSlice<'_>> = large[..16_384].chunks(1025).map(IoSlice::new).collect();
+    let n = (0..PATIENCE).find_map(|_| done(pair.client.write_beside(&slices, b"c")));
+    assert!(n.unwrap() >= 16_384);
 }

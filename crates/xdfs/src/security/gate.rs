@@ -61,7 +61,8 @@ pub struct ServerSecurity {
     pub audit: Option<PathBuf>,
     /// What peers that aren't known yet, and users, may cost.
     pub limits: GuardLimits,
-    /// Clients may ask for payload in the clear ([`Level::Clear`]); otherwise they are refused.
+    /// Clients may ask for payload in the clear ([`super::Level::Clear`]); otherwise they are
+    /// refused.
     pub takes_clear: bool,
     /// The local accounts that users have: each session runs with the ids of one, so that the
     /// kernel judges what it does, and files belong to the account. `*` stands for every other user

@@ -12,6 +12,7 @@ mod blocks;
 mod calls;
 #[cfg(unix)]
 mod changing;
+mod leaving;
 mod names;
 mod opening;
 mod peer;
