@@ -122,6 +122,7 @@ fuzz_target!(|data: &[u8]| {
                 let header = BlockHeader {
                     file: input.file(),
                     check: 0,
+                    clear: false,
                     offset: input.offset(),
                     length: match input.u8() {
                         n @ 0..128 => 1024 << (n % 4),

@@ -237,7 +237,7 @@ impl Channel {
     }
 
     /// Whether the peer's word that its payload comes in the clear answers one of this side.
-    pub(crate) fn takes_answer(&mut self) -> bool {
+    pub(crate) fn take_level_answer(&mut self) -> bool {
         let asked = self.clear_asked;
         self.clear_asked = asked.saturating_sub(1);
         asked > 0

@@ -139,8 +139,8 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(())
             }
             Frame::Leave => {
+                self.begin_leaving(slot);
                 if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.begin_leaving(self.now);
                     channel.leave_heard = true;
                 }
                 self.dial_missing();

@@ -24,7 +24,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn check_level(&self, takes_clear: bool) -> Result<(), Fault> {
         match &self.role {
             Role::Initiator(dialer) if dialer.dial.level == Level::Clear && !takes_clear => {
-                Err(clear_refused("the acceptor takes private payload alone"))
+                Err(clear_refused("the server takes private payload alone"))
             }
             _ => Ok(()),
         }
@@ -39,9 +39,7 @@ impl<K: Kernel> Pipeline<K> {
         dialer.dial.level = level;
         // Before the answer to HELLO it isn't known, and looked at when it comes.
         if level == Level::Clear && self.live > 0 && !dialer.takes_clear {
-            self.end(Err(clear_refused(
-                "the acceptor takes private payload alone",
-            )));
+            self.end(Err(clear_refused("the server takes private payload alone")));
             return;
         }
         let open: Vec<usize> = self.open_slots().collect();
@@ -58,7 +56,7 @@ impl<K: Kernel> Pipeline<K> {
         let follows = matches!(self.role, Role::Acceptor { .. });
         let policy = matches!(self.role, Role::Acceptor { takes_clear, .. } if takes_clear);
         if let Some(Some(channel)) = self.channels.get_mut(slot) {
-            if level == Level::Clear && !policy && !channel.takes_answer() {
+            if level == Level::Clear && !policy && !channel.take_level_answer() {
                 return Err(clear_refused("it was not agreed on"));
             }
             tracing::debug!(channel = %channel.index, peer = %channel.peer, ?level,

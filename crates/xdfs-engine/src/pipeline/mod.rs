@@ -157,6 +157,8 @@ pub struct Pipeline<K> {
     strict: bool,
     strict_met: bool,
     live: u32,
+    /// Of the open channels, those that leave.
+    leaving: u32,
     live_max: u32,
     last_heard: Duration,
     last_said: Duration,
@@ -281,6 +283,7 @@ impl<K: Kernel> Pipeline<K> {
             strict: false,
             strict_met: false,
             live: 0,
+            leaving: 0,
             live_max: 0,
             last_heard: Duration::ZERO,
             last_said: Duration::ZERO,

@@ -224,20 +224,25 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Lets a channel leave, and another take its place (initiator).
     pub(super) fn replace_channel(&mut self, slot: usize) {
-        if let Some(Some(channel)) = self.channels.get_mut(slot)
-            && !channel.leaving
-        {
-            channel.begin_leaving(self.now);
+        if self.begin_leaving(slot) {
             self.dial_missing();
         }
     }
 
+    /// Begins to leave on an open channel; `false` if that was begun before.
+    pub(super) fn begin_leaving(&mut self, slot: usize) -> bool {
+        let channel = self.channels.get_mut(slot).and_then(Option::as_mut);
+        let Some(channel) = channel.filter(|c| c.is_open() && !c.leaving) else {
+            return false;
+        };
+        channel.begin_leaving(self.now);
+        self.leaving += 1;
+        true
+    }
+
     /// Channels that are open and don't leave.
     fn staying(&self) -> u32 {
-        let leaving = self.channels.iter().flatten();
-        let leaving = leaving.filter(|c| c.is_open() && c.leaving).count();
-        self.live
-            .saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+        self.live.saturating_sub(self.leaving)
     }
 
     /// Opens the channels that are missing (initiator). One that leaves is missing already, so
@@ -589,6 +594,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let (index, peer) = (channel.index, channel.peer.clone());
+        let left = u32::from(channel.leaving);
         let arrived = channel.incoming.as_ref().map(|i| {
             let pending = i.piece.as_ref().map_or(0, |(_, filled)| *filled);
             (i.header.file, (i.done + pending) as u64)
@@ -596,8 +602,9 @@ impl<K: Kernel> Pipeline<K> {
         if let Some((file, bytes)) = arrived {
             self.count_again(file, bytes);
         }
-        self.remove_channel(slot);
+        self.leaving -= left;
         self.live -= 1;
+        self.remove_channel(slot);
         self.sender.channel_down(index);
         self.receiver.channel_down(index);
         self.calls.channel_down();

@@ -230,9 +230,10 @@ fn folders_of_users_belong_to_their_accounts() {
             fs::create_dir(&path).unwrap();
             mode(&path, bits);
         }
+        let own = |name: &str| folder.join("root").join(name).join("{user}").join("in");
         let export = ["homes", "anyone"].map(|name| ExportConfig {
             name: name.into(),
-            path: format!("{}/root/{name}/{{user}}/in", folder.display()),
+            path: own(name).to_str().unwrap().into(),
             make: true,
             grant: vec![GrantConfig {
                 user: Some("*".into()),

@@ -224,12 +224,13 @@ fn a_clear_transfer_goes_on_after_lost_channels() {
     let world = world(true);
     let source = source(&world, 8 << 20);
     let visit = world.visit("", vec![world.owner_key()]).channels(8).clear();
-    let visit = small_blocks(visit);
+    let mut visit = small_blocks(visit);
+    visit.options.strict = true;
     let client = visit.connect().unwrap();
     let options = visit.rate(16 << 20).transfer();
     let place = LocalPlace::Path(source.clone());
     let mut transfer = client.upload(&place, NAME.as_bytes(), &options).unwrap();
-    // So many that some are left, however long new ones take.
+    // All eight are there at the start, so that some are left however long new ones take.
     for part in 1..4 {
         wait_for_bytes(&mut transfer, part << 20);
         client.break_channel();
