@@ -21,6 +21,7 @@ use crate::digest::{DigestKind, DigestValue, Fragment};
 use crate::fault::Fault;
 use crate::id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret};
 use crate::limits::Limits;
+use crate::pack::{Failures, Wish};
 use crate::path::{Answer, Call};
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, Reader};
@@ -194,6 +195,10 @@ pub struct Offer {
     pub resume: bool,
     /// Check the request and answer, but write nothing.
     pub dry_run: bool,
+    /// The content is a [pack](crate::pack), which is carried out beneath `path`: of 1 to
+    /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and with neither name, tag, mode,
+    /// time, journal nor dry run. `overwrite` is meant of each of its entries.
+    pub pack: bool,
 }
 
 /// XFTSM: asks for a file (download).
@@ -209,6 +214,9 @@ pub struct Request {
     pub length: Option<u64>,
     /// The whole-file digest to compute.
     pub digest: DigestKind,
+    /// Asks for a [pack](crate::pack) of names beneath `path` instead of the file there; without
+    /// offset and length then.
+    pub pack: Option<Wish>,
 }
 
 /// ACCEPT: the receiver is ready for the blocks of a file.
@@ -336,7 +344,8 @@ pub enum Frame {
         /// Bytes, those of earlier sessions included.
         bytes: u64,
     },
-    /// The file is complete, verified, durable and stands under its name.
+    /// The file is complete, verified, durable and stands under its name. Entries of a pack that
+    /// aren't among the failures stand under their names and are durable after a later Sync.
     Published {
         /// The file.
         file: FileId,
@@ -346,6 +355,8 @@ pub enum Frame {
         digest: DigestValue,
         /// Share of the time that the receiver spent waiting for its store, in thousandths.
         store_wait_permille: u16,
+        /// Of a pack, what wasn't carried out.
+        failures: Failures,
     },
     /// Ends one file; what is durable stays for a later resume.
     Cancel {

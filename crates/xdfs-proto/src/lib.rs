@@ -20,6 +20,7 @@ pub mod id;
 mod ledger;
 pub mod limits;
 pub mod opening;
+pub mod pack;
 pub mod path;
 pub mod range;
 pub mod receiver;

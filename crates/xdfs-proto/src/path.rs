@@ -195,6 +195,12 @@ pub enum Call {
         /// The path.
         path: Vec<u8>,
     },
+    /// Makes durable what was changed in the file system that holds a path, by whomever. Answered
+    /// by [`Answer::Done`].
+    Sync {
+        /// The path.
+        path: Vec<u8>,
+    },
     /// The digest of a file, or of a part of it. Answered by [`Answer::Digest`].
     Checksum {
         /// The file.
@@ -276,6 +282,7 @@ impl Call {
             | Self::SetOwner { path, .. }
             | Self::Truncate { path, .. }
             | Self::Space { path }
+            | Self::Sync { path }
             | Self::Checksum { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
         }
@@ -302,6 +309,7 @@ impl Call {
             Self::Truncate { .. } => "set the length",
             Self::Space { .. } => "look at the space left",
             Self::Checksum { .. } => "compute a digest",
+            Self::Sync { .. } => "make changes durable",
         }
     }
 
@@ -314,6 +322,7 @@ impl Call {
                 | Self::List { .. }
                 | Self::ReadLink { .. }
                 | Self::Space { .. }
+                | Self::Sync { .. }
                 | Self::Checksum { .. }
         )
     }

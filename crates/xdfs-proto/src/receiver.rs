@@ -22,6 +22,7 @@ use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::FileNumbers;
 use crate::limits::Limits;
+use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
 use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
 
@@ -70,6 +71,8 @@ pub enum Output {
         digest: DigestValue,
         /// Share of the sender's time spent waiting for its store, in thousandths.
         store_wait_permille: u16,
+        /// Of a pack, what wasn't carried out.
+        failures: Failures,
     },
     /// A region of zeros is held, for which no payload comes. The store has to read as zeros there,
     /// also where a damaged or lost block, or an earlier attempt, has left other bytes.
@@ -331,6 +334,15 @@ impl Receiver {
         {
             return Err(violation(
                 "OFFER names another digest than was asked for".into(),
+            ));
+        }
+        if file
+            .request
+            .as_ref()
+            .is_some_and(|r| r.pack.is_some() != offer.pack)
+        {
+            return Err(violation(
+                "OFFER is of a pack where a file was asked for, or the reverse".into(),
             ));
         }
         file.state = State::Opening;
@@ -693,8 +705,8 @@ impl Receiver {
         self.fail(id, fault);
     }
 
-    /// The file stands under its name.
-    pub fn published(&mut self, id: FileId, store_wait_permille: u16) {
+    /// The file stands under its name, or the pack is carried out but for `failures`.
+    pub fn published(&mut self, id: FileId, store_wait_permille: u16, failures: Failures) {
         let publishing = |f: &File| f.state == State::Publishing;
         let Some((length, digest, sender_wait)) = self
             .files
@@ -710,6 +722,7 @@ impl Receiver {
             length,
             digest,
             store_wait_permille,
+            failures: failures.clone(),
         };
         self.end(id, offer, Some(answer));
         self.outputs.push_back(Output::Finished {
@@ -717,6 +730,7 @@ impl Receiver {
             length,
             digest,
             store_wait_permille: sender_wait,
+            failures,
         });
     }
 

@@ -25,6 +25,7 @@ use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Scope, SourceTag};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::FileNumbers;
 use crate::limits::Limits;
+use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
 
 /// Bytes of a file that are to be moved over a channel.
@@ -72,6 +73,8 @@ pub enum Output {
         retransmitted_bytes: u64,
         /// Share of the receiver's time spent waiting for its store, in thousandths.
         store_wait_permille: u16,
+        /// Of a pack, what wasn't carried out.
+        failures: Failures,
     },
     /// Send this frame on any channel that is alive.
     Transmit(Frame),
@@ -92,6 +95,7 @@ struct File {
     offer: Frame,
     length: Option<u64>,
     dry_run: bool,
+    pack: bool,
     block_size: u64,
     /// Bytes that no channel holds and that weren't read yet (for a known length).
     unsent: RangeSet,
@@ -221,6 +225,7 @@ impl Sender {
             state: State::Offered,
             length: offer.length,
             dry_run: offer.dry_run,
+            pack: offer.pack,
             block_size: 0,
             unsent: RangeSet::new(),
             again: RangeSet::new(),
@@ -267,7 +272,8 @@ impl Sender {
                 length,
                 digest,
                 store_wait_permille,
-            } => self.published(file, length, digest, store_wait_permille),
+                failures,
+            } => self.published(file, length, digest, store_wait_permille, failures),
             other => Err(violation(format!(
                 "{} came where a sender is",
                 other.name()
@@ -335,6 +341,7 @@ impl Sender {
                 digest: DigestValue::None,
                 retransmitted_bytes: 0,
                 store_wait_permille: 0,
+                failures: Failures::default(),
             });
         } else {
             self.end_if_complete(accept.file);
@@ -406,10 +413,16 @@ impl Sender {
         length: u64,
         digest: DigestValue,
         store_wait_permille: u16,
+        failures: Failures,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get(&id) else {
             return Ok(());
         };
+        if !failures.is_empty() && !file.pack {
+            return Err(violation(
+                "PUBLISHED lists failures of a file that is no pack".into(),
+            ));
+        }
         if file.state != State::Ended {
             return Err(violation(
                 "PUBLISHED came before the end of the file".into(),
@@ -433,6 +446,7 @@ impl Sender {
             digest,
             retransmitted_bytes,
             store_wait_permille,
+            failures,
         });
         Ok(())
     }

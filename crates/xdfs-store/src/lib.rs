@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
 use xdfs_proto::frame::SourceTag;
+use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ByteRange, Code, Fault};
 
@@ -203,6 +204,31 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The faults that `open_sink` would give, as far as they can be foreseen.
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
 
+    /// Puts what is asked for beneath the directory `root` into a pack: an entry for each name of
+    /// the wish, in its order, one that can't be had as [`xdfs_proto::pack::Content::Failed`]. It
+    /// ends before the first name for which the pack has no room; a file that no pack has room for
+    /// is named as large.
+    ///
+    /// # Errors
+    /// A fault that names `root`; [`xdfs_proto::Code::Unsupported`] in a store without names.
+    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+        let _ = (wish, pack);
+        Err(no_names("read a pack", root))
+    }
+
+    /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
+    /// not at all, and not durable before a later [`Call::Sync`]. Directories above an entry that
+    /// are missing are made, `root` too; what stands under the name of a file, link or pipe is
+    /// replaced if `overwrite`. Entries that only answers to wishes have are failures.
+    ///
+    /// # Errors
+    /// A fault that names `root`, or a pack that can't be decoded: entries before may have been
+    /// carried out. [`xdfs_proto::Code::Unsupported`] in a store without names.
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        let _ = (overwrite, pack);
+        Err(no_names("write a pack", root))
+    }
+
     /// Answers a call about paths: gives the parts before the end to `part`, in order and none of
     /// them large, and returns the end.
     ///
@@ -215,9 +241,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
         let _ = part;
-        let cause = "this place has no names that could be looked at";
-        Err(Fault::new(Code::Unsupported, call.operation(), cause).path(call.path()))
+        Err(no_names(call.operation(), call.path()))
     }
+}
+
+fn no_names(operation: &str, path: &[u8]) -> Fault {
+    let cause = "this place has no names that could be looked at";
+    Fault::new(Code::Unsupported, operation, cause).path(path)
 }
 
 /// Time after which a busy target is worth another try.

@@ -44,6 +44,7 @@ mod operation {
     pub(super) const TRUNCATE: u8 = 0x0f;
     pub(super) const SPACE: u8 = 0x10;
     pub(super) const CHECKSUM: u8 = 0x11;
+    pub(super) const SYNC: u8 = 0x12;
 }
 
 /// Numbers of the contents of an answer.
@@ -78,7 +79,7 @@ fn options_defined(number: u8) -> Option<u8> {
         operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
         operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
         operation::CHECKSUM => Some(FIRST),
-        operation::STAT..=operation::CHECKSUM => Some(0),
+        operation::STAT..=operation::SYNC => Some(0),
         _ => None,
     }
 }
@@ -172,7 +173,8 @@ impl Call {
             | Self::RemoveDirectory { path }
             | Self::RemoveTree { path }
             | Self::ReadLink { path }
-            | Self::Space { path } => w.path(path),
+            | Self::Space { path }
+            | Self::Sync { path } => w.path(path),
             Self::List {
                 path,
                 cursor,
@@ -271,6 +273,7 @@ impl Call {
             ),
             Self::Truncate { .. } => (operation::TRUNCATE, 0),
             Self::Space { .. } => (operation::SPACE, 0),
+            Self::Sync { .. } => (operation::SYNC, 0),
             Self::Checksum { length, .. } => (operation::CHECKSUM, flag(length.is_some(), FIRST)),
         }
     }
@@ -355,6 +358,7 @@ impl Call {
                 path: path(r)?,
             },
             operation::SPACE => Self::Space { path: path(r)? },
+            operation::SYNC => Self::Sync { path: path(r)? },
             operation::CHECKSUM => Self::Checksum {
                 offset: r.u64("offset")?,
                 length: present(options, FIRST, r.u64("length")?, "length")?,
@@ -386,7 +390,8 @@ impl Call {
                         | Self::SetMode { .. }
                         | Self::SetTimes { .. }
                         | Self::SetOwner { .. }
-                        | Self::Truncate { .. },
+                        | Self::Truncate { .. }
+                        | Self::Sync { .. },
                     Answer::Done
                 )
         ) || match (self, answer) {

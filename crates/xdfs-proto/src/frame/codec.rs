@@ -11,6 +11,7 @@ use super::{
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
 use crate::id::{CALL_SLOTS, CallId, ChannelIndex, FileId, SessionId, SessionSecret};
 use crate::limits::Limits;
+use crate::pack::{Failures, PACK_BYTES_MAX, Wish};
 use crate::path::Call;
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer};
@@ -29,8 +30,14 @@ const OFFER_LENGTH: u8 = 1 << 3;
 const OFFER_MODE: u8 = 1 << 4;
 /// XFTSMU, OFFER: the source has a modification time.
 const OFFER_MTIME: u8 = 1 << 5;
+/// XFTSMU: the content is a pack.
+const OFFER_PACK: u8 = 1 << 6;
 /// XFTSM: the length is given.
 const REQUEST_LENGTH: u8 = 1 << 0;
+/// XFTSM: a pack is asked for.
+const REQUEST_PACK: u8 = 1 << 1;
+/// PUBLISHED: entries of the pack failed.
+const PUBLISHED_FAILURES: u8 = 1 << 0;
 /// ANSWER: no part follows.
 const ANSWER_LAST: u8 = 1 << 0;
 /// TAKEN: nothing more is wanted.
@@ -55,9 +62,11 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
                 | OFFER_DRY_RUN
                 | OFFER_LENGTH
                 | OFFER_MODE
-                | OFFER_MTIME,
+                | OFFER_MTIME
+                | OFFER_PACK,
         ),
-        kind::XFTSM => Some(REQUEST_LENGTH),
+        kind::XFTSM => Some(REQUEST_LENGTH | REQUEST_PACK),
+        kind::PUBLISHED => Some(PUBLISHED_FAILURES),
         kind::ANSWER => Some(ANSWER_LAST),
         kind::TAKEN => Some(TAKEN_STOP),
         kind::BLOCK => Some(BLOCK_CLEAR),
@@ -125,14 +134,20 @@ impl Frame {
             Self::Leave => (kind::LEAVE, 0),
             Self::Eofr { .. } => (kind::EOFR, 0),
             Self::Xftsmu(offer) => (kind::XFTSMU, offer.flags()),
-            Self::Xftsm(r) => (kind::XFTSM, flag(r.length.is_some(), REQUEST_LENGTH)),
+            Self::Xftsm(r) => (
+                kind::XFTSM,
+                flag(r.length.is_some(), REQUEST_LENGTH) | flag(r.pack.is_some(), REQUEST_PACK),
+            ),
             Self::Offer(offer) => (kind::OFFER, offer.flags()),
             Self::Accept(_) => (kind::ACCEPT, 0),
             Self::Hole { .. } => (kind::HOLE, 0),
             Self::Ack { .. } => (kind::ACK, 0),
             Self::Repeat { .. } => (kind::REPEAT, 0),
             Self::Durable { .. } => (kind::DURABLE, 0),
-            Self::Published { .. } => (kind::PUBLISHED, 0),
+            Self::Published { failures, .. } => (
+                kind::PUBLISHED,
+                flag(!failures.is_empty(), PUBLISHED_FAILURES),
+            ),
             Self::Cancel { .. } => (kind::CANCEL, 0),
             Self::Noop => (kind::NOOP, 0),
             Self::Conm => (kind::CONM, 0),
@@ -188,17 +203,18 @@ impl Frame {
                 length,
                 digest,
                 store_wait_permille,
-            }
-            | Self::Published {
+            } => encode_end(w, *file, *length, digest, *store_wait_permille),
+            Self::Published {
                 file,
                 length,
                 digest,
                 store_wait_permille,
+                failures,
             } => {
-                w.u32(file.0);
-                w.u64(*length);
-                w.u16((*store_wait_permille).min(PERMILLE_MAX));
-                encode_digest(w, digest);
+                encode_end(w, *file, *length, digest, *store_wait_permille);
+                if !failures.is_empty() {
+                    failures.encode(w);
+                }
             }
             Self::Xftsmu(offer) | Self::Offer(offer) => offer.encode_body(w),
             Self::Xftsm(r) => {
@@ -207,6 +223,9 @@ impl Frame {
                 w.u64(r.length.unwrap_or(0));
                 w.u8(r.digest.number());
                 w.path(&r.path);
+                if let Some(wish) = &r.pack {
+                    wish.encode(w);
+                }
             }
             Self::Accept(accept) => accept.encode_body(w),
             Self::Xpathm { id, call } => {
@@ -319,13 +338,23 @@ impl Frame {
                 }
             }
             kind::XFTSMU => Self::Xftsmu(Offer::decode_body(flags, r, limits)?),
-            kind::XFTSM => Self::Xftsm(Request {
-                file: FileId(r.u32("file")?),
-                offset: r.u64("offset")?,
-                length: present(flags, REQUEST_LENGTH, r.u64("length")?, "length")?,
-                digest: decode_digest_kind(r)?,
-                path: r.path(limits.path_bytes_max, "path")?,
-            }),
+            kind::XFTSM => {
+                let mut request = Request {
+                    file: FileId(r.u32("file")?),
+                    offset: r.u64("offset")?,
+                    length: present(flags, REQUEST_LENGTH, r.u64("length")?, "length")?,
+                    digest: decode_digest_kind(r)?,
+                    path: r.path(limits.path_bytes_max, "path")?,
+                    pack: None,
+                };
+                if flags & REQUEST_PACK != 0 {
+                    if request.offset != 0 || request.length.is_some() {
+                        return Err(DecodeError::Invalid("range of a pack"));
+                    }
+                    request.pack = Some(Wish::decode(r, limits)?);
+                }
+                Self::Xftsm(request)
+            }
             kind::XPATHM => Self::Xpathm {
                 id: decode_call_id(r)?,
                 call: Call::decode_fields(r, limits)?,
@@ -368,11 +397,17 @@ impl Frame {
             },
             kind::PUBLISHED => {
                 let (file, length, store_wait_permille, digest) = decode_end(r)?;
+                let failures = if flags & PUBLISHED_FAILURES != 0 {
+                    Failures::decode(r)?
+                } else {
+                    Failures::default()
+                };
                 Self::Published {
                     file,
                     length,
                     digest,
                     store_wait_permille,
+                    failures,
                 }
             }
             kind::CANCEL => Self::Cancel {
@@ -445,6 +480,7 @@ impl Offer {
             | flag(self.length.is_some(), OFFER_LENGTH)
             | flag(self.mode.is_some(), OFFER_MODE)
             | flag(self.mtime_ns.is_some(), OFFER_MTIME)
+            | flag(self.pack, OFFER_PACK)
     }
 
     fn encode_body(&self, w: &mut Writer<'_>) {
@@ -459,7 +495,7 @@ impl Offer {
     }
 
     fn decode_body(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
-        Ok(Self {
+        let offer = Self {
             file: FileId(r.u32("file")?),
             length: present(flags, OFFER_LENGTH, r.u64("length")?, "length")?,
             tag: SourceTag(r.array("tag of the source")?),
@@ -471,7 +507,20 @@ impl Offer {
             overwrite: flags & OFFER_OVERWRITE != 0,
             resume: flags & OFFER_RESUME != 0,
             dry_run: flags & OFFER_DRY_RUN != 0,
-        })
+            pack: flags & OFFER_PACK != 0,
+        };
+        let sizes = 1..=PACK_BYTES_MAX as u64;
+        let fits = offer.length.is_some_and(|length| sizes.contains(&length));
+        let plain = offer.tag == SourceTag::default()
+            && !offer.resume
+            && !offer.dry_run
+            && offer.mode.is_none()
+            && offer.mtime_ns.is_none()
+            && offer.name.is_empty();
+        if offer.pack && !(fits && plain) {
+            return Err(DecodeError::Invalid("offer of a pack"));
+        }
+        Ok(offer)
     }
 }
 
@@ -630,6 +679,13 @@ fn decode_range(r: &mut Reader<'_>) -> Result<ByteRange, DecodeError> {
 }
 
 /// The body of EOFR and of PUBLISHED: file, length, share of waiting, digest.
+fn encode_end(w: &mut Writer<'_>, file: FileId, length: u64, digest: &DigestValue, wait: u16) {
+    w.u32(file.0);
+    w.u64(length);
+    w.u16(wait.min(PERMILLE_MAX));
+    encode_digest(w, digest);
+}
+
 fn decode_end(r: &mut Reader<'_>) -> Result<(FileId, u64, u16, DigestValue), DecodeError> {
     let file = FileId(r.u32("file")?);
     let length = r.u64("length")?;

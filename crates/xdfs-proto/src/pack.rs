@@ -1,0 +1,607 @@
+//! Packs: many small files and names of a tree as the bytes of one transfer, so that none of them
+//! costs a round trip or an offer of its own.
+//!
+//! ```text
+//!  entry: kind u8, flags u8, path (u16, bytes), fields that the flags name, content of the kind
+//! ```
+//!
+//! A pack is a sequence of entries without a header; paths are relative to the directory that the
+//! transfer names. It is small enough to be held in memory, arrives as a whole, is checked as a
+//! whole, and only then are its entries carried out, in order. How it is offered and answered is
+//! in [`Offer::pack`](crate::frame::Offer::pack), [`Wish`] and [`Failures`].
+
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::wire::{DecodeError, Reader, Writer};
+
+/// Largest pack in bytes.
+pub const PACK_BYTES_MAX: usize = 4 << 20;
+/// Longest list of names of a [`Wish`] in bytes, with two bytes for each name.
+pub const WISH_BYTES_MAX: usize = 48 << 10;
+/// Most runs of failures that an answer lists; what failed beyond them is part of the last.
+pub const FAILURES_MAX: usize = 12;
+/// Longest name of a user or group in bytes.
+pub const OWNER_NAME_BYTES_MAX: usize = 255;
+/// Most extended attributes of an entry, longest name and longest value of one in bytes: the
+/// bounds of Linux for all but the number.
+pub const XATTRS_MAX: usize = 256;
+const XATTR_NAME_BYTES_MAX: usize = 255;
+const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+/// Largest permission bits.
+const MODE_MAX: u16 = 0o7777;
+
+/// Numbers of the kinds of content.
+mod kind {
+    pub(super) const FILE: u8 = 0;
+    pub(super) const DIRECTORY: u8 = 1;
+    pub(super) const SYMLINK: u8 = 2;
+    pub(super) const HARD_LINK: u8 = 3;
+    pub(super) const FIFO: u8 = 4;
+    pub(super) const ATTRIBUTES: u8 = 5;
+    pub(super) const LARGE: u8 = 6;
+    pub(super) const FAILED: u8 = 7;
+}
+
+const MODE: u8 = 1 << 0;
+const MTIME: u8 = 1 << 1;
+const ATIME: u8 = 1 << 2;
+const OWNER: u8 = 1 << 3;
+const OWNER_NAMES: u8 = 1 << 4;
+const XATTRS: u8 = 1 << 5;
+const FLAGS: u8 = MODE | MTIME | ATIME | OWNER | OWNER_NAMES | XATTRS;
+
+/// Owner and group of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// Number of the owner.
+    pub uid: u32,
+    /// Number of the group.
+    pub gid: u32,
+    /// Names of both, each empty if it has none. A receiver takes the number that it knows the
+    /// name by; `None` if the numbers are meant.
+    pub names: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// An extended attribute: its name and its value.
+pub type Xattr<'a> = (&'a [u8], &'a [u8]);
+
+/// What is kept of an entry beside its content. What isn't given is left to the receiver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata<'a> {
+    /// Permission bits, at most 0o7777.
+    pub mode: Option<u16>,
+    /// Time of the last change of the content, in nanoseconds since 1970-01-01 UTC.
+    pub mtime_ns: Option<i64>,
+    /// Time of the last read, likewise.
+    pub atime_ns: Option<i64>,
+    /// Owner and group.
+    pub owner: Option<Owner<'a>>,
+    /// Extended attributes, access control lists of the system among them; at most [`XATTRS_MAX`].
+    pub xattrs: Vec<Xattr<'a>>,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Content<'a> {
+    /// A regular file with all its bytes.
+    File(&'a [u8]),
+    /// A directory, made if it isn't there.
+    Directory,
+    /// A symbolic link and what it says.
+    Symlink(&'a [u8]),
+    /// A further name of a file of the tree, whose path follows.
+    HardLink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// Nothing is made: the metadata of what is there are set.
+    Attributes,
+    /// In answer to a wish: a file of this many bytes, too large for a pack.
+    Large(u64),
+    /// In answer to a wish: why it can't be had.
+    Failed(Fault),
+}
+
+/// One entry of a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Its path beneath the directory of the transfer: components that are neither empty nor `.`
+    /// or `..`, with `/` between them. Empty for that directory itself, where nothing is made.
+    pub path: &'a [u8],
+    /// What is kept beside the content.
+    pub metadata: Metadata<'a>,
+    /// What it is.
+    pub content: Content<'a>,
+}
+
+/// What a receiver asks a sender to put into a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// What is kept beside mode and time of the last change.
+    pub keep: Keep,
+    /// Largest file that is put into the pack, in bytes; larger ones are named
+    /// ([`Content::Large`]).
+    pub file_bytes_max: u32,
+    /// Paths beneath the directory of the request, as in [`Entry::path`]. Together at most
+    /// [`WISH_BYTES_MAX`], at least one.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// What is kept of a tree beside content, kind, mode and time of the last change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Owner and group, by name and number.
+    pub owner: bool,
+    /// Extended attributes and access control lists.
+    pub xattrs: bool,
+    /// The time of the last read.
+    pub read_times: bool,
+}
+
+/// Entries in a row that failed for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Number of the first in its pack, from 0.
+    pub first: u32,
+    /// How many, at least 1.
+    pub count: u32,
+    /// Why; its path is that of the first.
+    pub fault: Fault,
+}
+
+/// Entries of a pack that weren't carried out, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures(Vec<Run>);
+
+/// Whether a path may stand in a pack: relative, and made of names alone.
+#[must_use]
+pub fn is_path(path: &[u8], limits: &Limits) -> bool {
+    path.is_empty()
+        || (path.len() <= limits.path_bytes_max
+            && !path.contains(&0)
+            && path
+                .split(|&b| b == b'/')
+                .all(|name| !matches!(name, b"" | b"." | b"..")))
+}
+
+impl Keep {
+    const OWNER: u8 = 1 << 0;
+    const XATTRS: u8 = 1 << 1;
+    const READ_TIMES: u8 = 1 << 2;
+
+    fn number(self) -> u8 {
+        let flag = |set, flag| if set { flag } else { 0 };
+        flag(self.owner, Self::OWNER)
+            | flag(self.xattrs, Self::XATTRS)
+            | flag(self.read_times, Self::READ_TIMES)
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        (number & !(Self::OWNER | Self::XATTRS | Self::READ_TIMES) == 0).then_some(Self {
+            owner: number & Self::OWNER != 0,
+            xattrs: number & Self::XATTRS != 0,
+            read_times: number & Self::READ_TIMES != 0,
+        })
+    }
+}
+
+impl Wish {
+    /// Bytes that a name takes of [`WISH_BYTES_MAX`].
+    #[must_use]
+    pub fn name_bytes(name: &[u8]) -> usize {
+        2 + name.len()
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        w.u8(self.keep.number());
+        w.u32(self.file_bytes_max);
+        w.u16(u16::try_from(self.names.len()).unwrap_or(u16::MAX));
+        for name in &self.names {
+            w.path(name);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let keep =
+            Keep::from_number(r.u8("what to keep")?).ok_or(DecodeError::Invalid("what to keep"))?;
+        let file_bytes_max = r.u32("largest file of a pack")?;
+        let count = usize::from(r.u16("count of names")?);
+        if count == 0 {
+            return Err(DecodeError::Invalid("count of names"));
+        }
+        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        let mut names = Vec::with_capacity(count.min(r.remaining() / 2));
+        for _ in 0..count {
+            let name = r.path(limits.path_bytes_max, "path in a pack")?;
+            if name.is_empty() || !is_path(&name, limits) {
+                return Err(DecodeError::Invalid("path in a pack"));
+            }
+            names.push(name);
+        }
+        Ok(Self {
+            keep,
+            file_bytes_max,
+            names,
+        })
+    }
+}
+
+impl Failures {
+    /// Adds an entry, whose number is above those before.
+    pub fn push(&mut self, number: u32, fault: Fault) {
+        let full = self.0.len() >= FAILURES_MAX;
+        if let Some(run) = self.0.last_mut() {
+            let same = run.first + run.count == number
+                && run.fault.code == fault.code
+                && run.fault.cause == fault.cause;
+            if same {
+                run.count += 1;
+                return;
+            }
+            if full {
+                // Entries between that went well are said to have failed: they are done again.
+                run.count = number - run.first + 1;
+                return;
+            }
+        }
+        self.0.push(Run {
+            first: number,
+            count: 1,
+            fault,
+        });
+    }
+
+    /// What failed, in order.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.0
+    }
+
+    /// Whether all went well.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Why the entry of this number failed, if it did.
+    #[must_use]
+    pub fn of(&self, number: u32) -> Option<&Fault> {
+        let at = self.0.partition_point(|run| run.first <= number);
+        let run = self.0.get(at.checked_sub(1)?)?;
+        (number - run.first < run.count).then_some(&run.fault)
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        w.u16(u16::try_from(self.0.len()).unwrap_or(u16::MAX));
+        for run in &self.0 {
+            w.u32(run.first);
+            w.u32(run.count);
+            w.fault(&run.fault);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = usize::from(r.u16("count of failures")?);
+        if count == 0 || count > FAILURES_MAX {
+            return Err(DecodeError::Invalid("count of failures"));
+        }
+        let mut runs: Vec<Run> = Vec::with_capacity(count);
+        let mut end = 0;
+        for _ in 0..count {
+            let (first, count) = (r.u32("failed entry")?, r.u32("failed entries")?);
+            let next = first.checked_add(count);
+            if count == 0 || first < end || next.is_none() {
+                return Err(DecodeError::Invalid("failed entries"));
+            }
+            end = next.unwrap_or(u32::MAX);
+            let fault = r.fault()?;
+            runs.push(Run {
+                first,
+                count,
+                fault,
+            });
+        }
+        Ok(Self(runs))
+    }
+}
+
+/// Writes entries into a buffer that is used again and again.
+#[derive(Debug)]
+pub struct PackWriter {
+    /// All of it initialised, so that files can be read into it.
+    buffer: Vec<u8>,
+    len: usize,
+    entries: u32,
+    scratch: Vec<u8>,
+}
+
+impl PackWriter {
+    /// A writer into `buffer`, which is made as long as the pack may become.
+    #[must_use]
+    pub fn new(mut buffer: Vec<u8>, bytes_max: usize) -> Self {
+        buffer.resize(bytes_max.min(PACK_BYTES_MAX), 0);
+        Self {
+            buffer,
+            len: 0,
+            entries: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Number of bytes written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Appends an entry; `false` if there is no room for it.
+    #[must_use]
+    pub fn entry(&mut self, entry: &Entry<'_>) -> bool {
+        let mut head = std::mem::take(&mut self.scratch);
+        head.clear();
+        entry.encode_head(&mut head);
+        let data: &[u8] = match entry.content {
+            Content::File(data) => {
+                let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                head.extend_from_slice(&len.to_be_bytes());
+                data
+            }
+            _ => &[],
+        };
+        let fits = head.len() + data.len() <= self.buffer.len() - self.len;
+        if fits {
+            self.append(&head);
+            self.append(data);
+            self.entries += 1;
+        }
+        self.scratch = head;
+        fits
+    }
+
+    /// Appends a file whose content `read` puts into the buffer it is given, of `bytes_max` bytes,
+    /// and tells how much that was. `Ok(false)` if there is no room for that much.
+    ///
+    /// # Errors
+    /// That of `read`; nothing is appended then.
+    pub fn file<E>(
+        &mut self,
+        path: &[u8],
+        metadata: &Metadata<'_>,
+        bytes_max: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<bool, E> {
+        let mut head = std::mem::take(&mut self.scratch);
+        head.clear();
+        encode_head(&mut head, kind::FILE, path, metadata);
+        let start = self.len + head.len() + 4;
+        let Some(room) = self.buffer.get_mut(start..start.saturating_add(bytes_max)) else {
+            self.scratch = head;
+            return Ok(false);
+        };
+        let result = read(room);
+        if let Ok(len) = result {
+            let len = u32::try_from(len.min(bytes_max)).unwrap_or(u32::MAX);
+            self.append(&head);
+            self.append(&len.to_be_bytes());
+            self.len += len as usize;
+            self.entries += 1;
+        }
+        self.scratch = head;
+        result.map(|_| true)
+    }
+
+    /// The buffer, and how many bytes of it are the pack.
+    #[must_use]
+    pub fn finish(self) -> (Vec<u8>, usize) {
+        (self.buffer, self.len)
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+fn encode_head(out: &mut Vec<u8>, kind: u8, path: &[u8], metadata: &Metadata<'_>) {
+    let flag = |set, flag| if set { flag } else { 0 };
+    let owner = metadata.owner;
+    let mut w = Writer::new(out);
+    w.u8(kind);
+    w.u8(flag(metadata.mode.is_some(), MODE)
+        | flag(metadata.mtime_ns.is_some(), MTIME)
+        | flag(metadata.atime_ns.is_some(), ATIME)
+        | flag(owner.is_some(), OWNER)
+        | flag(owner.is_some_and(|o| o.names.is_some()), OWNER_NAMES)
+        | flag(!metadata.xattrs.is_empty(), XATTRS));
+    w.path(path);
+    if let Some(mode) = metadata.mode {
+        w.u16(mode & MODE_MAX);
+    }
+    if let Some(time) = metadata.mtime_ns {
+        w.i64(time);
+    }
+    if let Some(time) = metadata.atime_ns {
+        w.i64(time);
+    }
+    if let Some(owner) = owner {
+        w.u32(owner.uid);
+        w.u32(owner.gid);
+        if let Some((user, group)) = owner.names {
+            w.bytes(user, OWNER_NAME_BYTES_MAX);
+            w.bytes(group, OWNER_NAME_BYTES_MAX);
+        }
+    }
+    if !metadata.xattrs.is_empty() {
+        let xattrs = metadata.xattrs.iter().take(XATTRS_MAX);
+        w.u16(u16::try_from(xattrs.len()).unwrap_or(0));
+        for (name, value) in xattrs {
+            let value = &value[..value.len().min(XATTR_VALUE_BYTES_MAX)];
+            w.bytes(name, XATTR_NAME_BYTES_MAX);
+            w.u32(u32::try_from(value.len()).unwrap_or(0));
+            w.raw(value);
+        }
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn kind(&self) -> u8 {
+        match &self.content {
+            Content::File(_) => kind::FILE,
+            Content::Directory => kind::DIRECTORY,
+            Content::Symlink(_) => kind::SYMLINK,
+            Content::HardLink(_) => kind::HARD_LINK,
+            Content::Fifo => kind::FIFO,
+            Content::Attributes => kind::ATTRIBUTES,
+            Content::Large(_) => kind::LARGE,
+            Content::Failed(_) => kind::FAILED,
+        }
+    }
+
+    /// All but the bytes of a file and their number.
+    fn encode_head(&self, out: &mut Vec<u8>) {
+        encode_head(out, self.kind(), self.path, &self.metadata);
+        let mut w = Writer::new(out);
+        match &self.content {
+            Content::Symlink(path) | Content::HardLink(path) => w.path(path),
+            Content::Large(size) => w.u64(*size),
+            Content::Failed(fault) => w.fault(fault),
+            Content::File(_) | Content::Directory | Content::Fifo | Content::Attributes => {}
+        }
+    }
+
+    fn decode(r: &mut Reader<'a>, limits: &Limits) -> Result<Self, DecodeError> {
+        let number = r.u8("kind of an entry")?;
+        let flags = r.u8("flags of an entry")?;
+        if flags & !FLAGS != 0 || (flags & OWNER_NAMES != 0 && flags & OWNER == 0) {
+            return Err(DecodeError::Invalid("flags of an entry"));
+        }
+        let path = r.bytes(limits.path_bytes_max, "path in a pack")?;
+        let of_root = matches!(number, kind::DIRECTORY | kind::ATTRIBUTES);
+        if !is_path(path, limits) || (path.is_empty() && !of_root) {
+            return Err(DecodeError::Invalid("path in a pack"));
+        }
+        let metadata = Metadata::decode(flags, r)?;
+        let mut link = |field| {
+            let path = r.bytes(limits.path_bytes_max, field)?;
+            if path.is_empty() || path.contains(&0) {
+                return Err(DecodeError::Invalid(field));
+            }
+            Ok(path)
+        };
+        let content = match number {
+            kind::FILE => {
+                let len = r.u32("length of a file")? as usize;
+                Content::File(r.take(len, "content of a file")?)
+            }
+            kind::DIRECTORY => Content::Directory,
+            kind::SYMLINK => Content::Symlink(link("target of a symbolic link")?),
+            kind::HARD_LINK => {
+                let existing = link("target of a link")?;
+                if !is_path(existing, limits) {
+                    return Err(DecodeError::Invalid("target of a link"));
+                }
+                Content::HardLink(existing)
+            }
+            kind::FIFO => Content::Fifo,
+            kind::ATTRIBUTES => Content::Attributes,
+            kind::LARGE => Content::Large(r.u64("size of a file")?),
+            kind::FAILED => Content::Failed(r.fault()?),
+            _ => return Err(DecodeError::Invalid("kind of an entry")),
+        };
+        Ok(Self {
+            path,
+            metadata,
+            content,
+        })
+    }
+}
+
+impl<'a> Metadata<'a> {
+    fn decode(flags: u8, r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let mut metadata = Self::default();
+        if flags & MODE != 0 {
+            let mode = r.u16("mode")?;
+            if mode > MODE_MAX {
+                return Err(DecodeError::Invalid("mode"));
+            }
+            metadata.mode = Some(mode);
+        }
+        if flags & MTIME != 0 {
+            metadata.mtime_ns = Some(r.i64("time")?);
+        }
+        if flags & ATIME != 0 {
+            metadata.atime_ns = Some(r.i64("time")?);
+        }
+        if flags & OWNER != 0 {
+            let (uid, gid) = (r.u32("owner")?, r.u32("group")?);
+            let names = if flags & OWNER_NAMES != 0 {
+                let user = r.bytes(OWNER_NAME_BYTES_MAX, "name of an owner")?;
+                Some((user, r.bytes(OWNER_NAME_BYTES_MAX, "name of a group")?))
+            } else {
+                None
+            };
+            metadata.owner = Some(Owner { uid, gid, names });
+        }
+        if flags & XATTRS != 0 {
+            const FIELD: &str = "extended attributes";
+            let count = usize::from(r.u16(FIELD)?);
+            if count == 0 || count > XATTRS_MAX {
+                return Err(DecodeError::Invalid(FIELD));
+            }
+            for _ in 0..count {
+                let name = r.bytes(XATTR_NAME_BYTES_MAX, FIELD)?;
+                let len = r.u32(FIELD)? as usize;
+                if name.is_empty() || name.contains(&0) || len > XATTR_VALUE_BYTES_MAX {
+                    return Err(DecodeError::Invalid(FIELD));
+                }
+                metadata.xattrs.push((name, r.take(len, FIELD)?));
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+/// Takes entries off a pack. After an error there is nothing more.
+#[derive(Debug)]
+pub struct PackReader<'a> {
+    rest: Reader<'a>,
+    limits: &'a Limits,
+}
+
+impl<'a> PackReader<'a> {
+    /// A reader of all of `pack`.
+    #[must_use]
+    pub fn new(pack: &'a [u8], limits: &'a Limits) -> Self {
+        Self {
+            rest: Reader::new(pack),
+            limits,
+        }
+    }
+}
+
+impl<'a> Iterator for PackReader<'a> {
+    type Item = Result<Entry<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.remaining() == 0 {
+            return None;
+        }
+        let entry = Entry::decode(&mut self.rest, self.limits);
+        if entry.is_err() {
+            self.rest = Reader::new(&[]);
+        }
+        Some(entry)
+    }
+}
