@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use xdfs_proto::frame::Level;
+use xdfs_proto::pack::{Failures, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{Source, Store};
@@ -153,6 +154,8 @@ pub struct UploadJob {
     pub target: Vec<u8>,
     /// Name to use if the target is a directory; empty for none.
     pub name: Vec<u8>,
+    /// The source is a pack, to be carried out beneath `target`.
+    pub pack: bool,
 }
 
 /// A path there, a store here.
@@ -166,6 +169,8 @@ pub struct DownloadJob {
     pub target: Vec<u8>,
     /// Name to use if the target is a directory; empty for none.
     pub name: Vec<u8>,
+    /// What to fetch of beneath `source` as a pack, to be carried out beneath `target`.
+    pub wish: Option<Wish>,
 }
 
 /// How far a transfer is.
@@ -215,6 +220,8 @@ pub struct Outcome {
     pub target: Vec<u8>,
     /// What held it back.
     pub limited_by: LimitedBy,
+    /// Of a pack, what wasn't carried out.
+    pub failures: Failures,
 }
 
 /// What a transfer tells.

@@ -149,6 +149,7 @@ impl Client {
                 source_path,
                 target: target.to_vec(),
                 name,
+                pack: false,
             }),
         )
     }
@@ -177,11 +178,12 @@ impl Client {
                 store,
                 target,
                 name,
+                wish: None,
             }),
         )
     }
 
-    fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
+    pub(crate) fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
         let remote = match &kind {
             JobKind::Download(job) => &job.source,
             JobKind::Upload(job) => &job.target,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use xdfs_engine::{Command, Commands, Outcome, TransferEvent};
 pub use xdfs_engine::{LimitedBy, Progress};
+use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, Retry};
 
 /// The end of a transfer on this machine.
@@ -75,6 +76,8 @@ pub struct TransferResult {
     pub target: Vec<u8>,
     /// What held it back.
     pub limited_by: LimitedBy,
+    /// Of a pack, what wasn't carried out.
+    pub(crate) failures: Failures,
 }
 
 impl TransferResult {
@@ -169,6 +172,7 @@ impl Transfer {
             digest: outcome.digest,
             target: outcome.target,
             limited_by: outcome.limited_by,
+            failures: outcome.failures,
         })
     }
 }

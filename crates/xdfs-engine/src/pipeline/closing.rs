@@ -50,6 +50,7 @@ impl<K: Kernel> Pipeline<K> {
             self.transfer_ended(file, Err(fault.clone()));
         }
         self.calls.end(&fault);
+        self.packs.finish();
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Start(job) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use xdfs_proto::frame::{Frame, Offer, Request, Scope, SourceTag};
+use xdfs_proto::pack::Failures;
 use xdfs_proto::{ChannelIndex, Code, Fault, Retry, receiver, sender};
 
 use super::transfer::permille;
@@ -68,6 +69,7 @@ impl<K: Kernel> Pipeline<K> {
             && self.ended.is_none()
         {
             let idle = self.sender.is_idle() && self.receiver.is_idle();
+            let idle = idle && self.packs.being_made() == 0;
             if idle && self.transfers.is_empty() && self.calls.are_idle() {
                 self.end(Ok(()));
             } else if until.is_some_and(|t| t <= self.now) {
@@ -113,6 +115,10 @@ impl<K: Kernel> Pipeline<K> {
             | Frame::Published { .. } => self.sender.handle_frame(channel, frame, self.now),
             Frame::Cancel { file } if self.sender.has_file(file) => {
                 self.sender.handle_frame(channel, frame, self.now)
+            }
+            Frame::Cancel { file } if self.packs.is_made(file) => {
+                self.packs.unwant(file);
+                Ok(())
             }
             Frame::Xftsmu(_) if initiator => Err(unexpected(&frame)),
             Frame::Xftsmu(ref offer)
@@ -188,18 +194,19 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Opens what a downloading peer asks for (acceptor).
-    fn serve_request(&mut self, request: Request) {
+    fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
-        if self.sender.was_offered(file) {
+        if self.sender.was_offered(file) || self.packs.is_made(file) {
             // The request came again after a lost channel; the offer comes again by itself.
             return;
         }
         let Role::Acceptor { store, .. } = &self.role else {
             return;
         };
+        let open = self.sources.len() + self.packs.being_made();
         let opened = if self.draining.is_some() {
             Err(shutting_down("ask for a file"))
-        } else if self.sources.len() >= self.limits.open_files_max {
+        } else if open >= self.limits.open_files_max {
             Err(Fault::new(
                 Code::LimitExceeded,
                 "ask for a file",
@@ -208,6 +215,11 @@ impl<K: Kernel> Pipeline<K> {
                     self.limits.open_files_max
                 ),
             ))
+        } else if let Some(wish) = request.pack.take() {
+            match self.make_pack(&request, wish) {
+                Ok(()) => return,
+                Err(fault) => Err(fault),
+            }
         } else {
             store.open_source(&request.path)
         };
@@ -230,6 +242,7 @@ impl<K: Kernel> Pipeline<K> {
                 overwrite: false,
                 resume: true,
                 dry_run: false,
+                pack: false,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });
@@ -284,6 +297,7 @@ impl<K: Kernel> Pipeline<K> {
                 digest,
                 retransmitted_bytes,
                 store_wait_permille,
+                failures,
             } => {
                 let busy = self
                     .sources
@@ -291,6 +305,7 @@ impl<K: Kernel> Pipeline<K> {
                     .map_or(Duration::ZERO, |s| s.busy);
                 if let Some(transfer) = self.transfers.get_mut(&file) {
                     transfer.retransmitted = retransmitted_bytes;
+                    transfer.failures = failures;
                     let own = permille(busy, self.now.saturating_sub(transfer.started));
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
@@ -320,9 +335,11 @@ impl<K: Kernel> Pipeline<K> {
     fn do_receiver(&mut self, output: receiver::Output) {
         match output {
             receiver::Output::Discard { file } => {
+                self.packs.discard(file);
                 self.storage.submit(file, StorageJob::Discard(file));
             }
             receiver::Output::Failed { file, fault } => {
+                self.packs.discard(file);
                 self.ordered.remove(&file);
                 self.storage.submit(file, StorageJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
@@ -332,22 +349,30 @@ impl<K: Kernel> Pipeline<K> {
                 length,
                 digest,
                 store_wait_permille,
+                failures,
             } => {
                 self.ordered.remove(&file);
+                if let Some(transfer) = self.transfers.get_mut(&file) {
+                    transfer.failures = failures;
+                }
                 let own = self.transfers.get(&file).map_or(0, |t| t.store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             receiver::Output::Hole { file, range } => {
-                self.storage.submit(file, StorageJob::Hole { file, range });
+                if !self.packs.zero(file, range) {
+                    self.storage.submit(file, StorageJob::Hole { file, range });
+                }
             }
             receiver::Output::Open(offer) => self.open_sink(offer),
             receiver::Output::Publish { file, length } => {
                 if let Some(transfer) = self.transfers.get_mut(&file) {
                     transfer.retransmitted += self.receiver.repeated_bytes(file);
                 }
-                self.storage
-                    .submit(file, StorageJob::Publish { file, length });
-                self.complete();
+                if !self.carry_out(file) {
+                    self.storage
+                        .submit(file, StorageJob::Publish { file, length });
+                    self.complete();
+                }
             }
             receiver::Output::Transmit(frame) => self.transmit(frame),
             receiver::Output::TransmitOn(index, frame) => {
@@ -362,6 +387,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Takes what the storage side and the threads of the calls have done.
     pub(super) fn complete(&mut self) {
         self.calls.complete();
+        self.complete_packs();
         while let Some(completion) = self.storage.completion() {
             match completion {
                 Completion::Buffer(buffer) => {
@@ -377,7 +403,7 @@ impl<K: Kernel> Pipeline<K> {
                     if let Some(transfer) = self.transfers.get_mut(&file) {
                         transfer.store_permille = own;
                     }
-                    self.receiver.published(file, own);
+                    self.receiver.published(file, own, Failures::default());
                 }
                 Completion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
             }

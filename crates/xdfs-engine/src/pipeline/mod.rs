@@ -19,6 +19,7 @@ mod control;
 mod deadline;
 mod level;
 mod open;
+mod packs;
 mod receive;
 mod send;
 mod transfer;
@@ -39,6 +40,7 @@ use xdfs_xio::{Endpoint, Stream};
 use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
 use crate::kernel::Kernel;
+use crate::packs::PackThreads;
 use crate::paths::PathThreads;
 use crate::pool::BufferPool;
 use crate::rate::Bounds;
@@ -47,6 +49,7 @@ use crate::storage::Storage;
 
 use calls::Calls;
 use open::Dialer;
+use packs::Packs;
 use send::OpenSource;
 use transfer::Transfer;
 
@@ -145,6 +148,7 @@ pub struct Pipeline<K> {
     incomplete: BTreeMap<FileId, (Duration, u64)>,
     storage: Storage,
     calls: Calls,
+    packs: Packs,
     send_pool: BufferPool,
     receive_pool: BufferPool,
     /// Buffers of `receive_pool` that the storage side has.
@@ -246,6 +250,7 @@ impl<K: Kernel> Pipeline<K> {
     ) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
         let storage = Storage::new(kernel.notifier(), ids.clone());
+        let packs = Packs::new(PackThreads::new(ids.clone(), kernel.notifier()));
         let pipeline = Self {
             kernel,
             role,
@@ -272,6 +277,7 @@ impl<K: Kernel> Pipeline<K> {
             incomplete: BTreeMap::new(),
             storage,
             calls,
+            packs,
             send_pool: BufferPool::new(0, 0),
             receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
             at_storage: 0,

@@ -616,7 +616,10 @@ impl<K: Kernel> Pipeline<K> {
             Role::Acceptor { .. } => 0,
         };
         if self.live == 0 && opening == 0 && self.ended.is_none() {
-            let idle = self.sender.is_idle() && self.receiver.is_idle() && self.calls.are_idle();
+            let idle = self.sender.is_idle()
+                && self.receiver.is_idle()
+                && self.packs.being_made() == 0
+                && self.calls.are_idle();
             let busy = !idle;
             let initiator = matches!(self.role, Role::Initiator(_));
             if !busy && (!initiator || self.draining.is_some()) {

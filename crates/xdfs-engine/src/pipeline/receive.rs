@@ -385,7 +385,10 @@ impl<K: Kernel> Pipeline<K> {
             let wrong = check && value != header.check;
             ((!wrong).then_some(fragment), wrong)
         });
-        if wanted && len > 0 && !wrong && self.receiver.has_file(header.file) {
+        let taken = wanted && len > 0 && !wrong && self.receiver.has_file(header.file);
+        if taken && self.packs.write(header.file, offset, &buffer[..len]) {
+            self.receive_pool.give(buffer);
+        } else if taken {
             let file = header.file;
             self.at_storage += 1;
             self.storage.submit(

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use xdfs_proto::frame::{Offer, Request, SourceTag};
+use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Source, Store};
 
@@ -26,7 +27,7 @@ const CHANNELS_LONG: u32 = 16;
 /// Where a download goes.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     pub(super) path: Vec<u8>,
     name: Vec<u8>,
 }
@@ -49,6 +50,8 @@ pub(super) struct Transfer {
     pub(super) retransmitted: u64,
     /// Share of the time that this side's storage was busy, in thousandths (download).
     pub(super) store_permille: u16,
+    /// Of a pack, what wasn't carried out.
+    pub(super) failures: Failures,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -84,6 +87,7 @@ impl<K: Kernel> Pipeline<K> {
             bytes_total: None,
             retransmitted: 0,
             store_permille: 0,
+            failures: Failures::default(),
         };
         self.transfers.insert(job.file, transfer);
         if self.ended.is_some() {
@@ -95,6 +99,7 @@ impl<K: Kernel> Pipeline<K> {
                 source_path,
                 target,
                 name,
+                pack,
             }) => {
                 let offer = Offer {
                     file: job.file,
@@ -108,25 +113,27 @@ impl<K: Kernel> Pipeline<K> {
                     overwrite: job.overwrite,
                     resume: job.resume,
                     dry_run: job.dry_run,
+                    pack,
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {
                         if let Some(transfer) = self.transfers.get_mut(&job.file) {
                             transfer.bytes_total = length;
                         }
-                        self.want_channels_for(length);
+                        self.want_channels_for(length.filter(|_| !pack));
                     }
                     Err(fault) => {
                         self.transfer_ended(job.file, Err(fault.path(source_path)));
                     }
                 }
             }
-            JobKind::Download(DownloadJob { source, .. }) => self.receiver.request(Request {
+            JobKind::Download(DownloadJob { source, wish, .. }) => self.receiver.request(Request {
                 file: job.file,
                 path: source,
                 offset: job.offset,
                 length: job.length,
                 digest: job.digest,
+                pack: wish,
             }),
         }
     }
@@ -206,6 +213,10 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens the sink of a file that is offered.
     pub(super) fn open_sink(&mut self, offer: Offer) {
         let file = offer.file;
+        if offer.pack {
+            self.open_pack(&offer);
+            return;
+        }
         let (store, mut request) = match (&self.role, self.transfers.get_mut(&file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
@@ -372,6 +383,7 @@ impl<K: Kernel> Pipeline<K> {
             digest,
             target: std::mem::take(&mut transfer.path),
             limited_by,
+            failures: std::mem::take(&mut transfer.failures),
         };
         self.transfer_ended(file, Ok(outcome));
     }

@@ -1,0 +1,424 @@
+//! The threads that make packs and carry them out, so that many small files hold up neither the
+//! channels nor each other.
+//!
+//! A pack is made, or arrives, as a whole in memory. The threads are started as they are needed
+//! and take on the ids of the session before they touch a store. How many packs there are at once
+//! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackWriter, Wish};
+use xdfs_proto::{Code, Fault, FileId};
+use xdfs_store::{Source, SourceInfo, Store};
+use xdfs_sys::ids::Ids;
+use xdfs_sys::poll::{Event, Notifier};
+
+use crate::command::WAKE;
+use crate::security::take_on;
+
+/// Threads of a session: directories of one file system rarely take more writers well.
+const THREADS_MAX: usize = 4;
+/// Memory of packs that is kept for the next ones.
+const SPARES_MAX: usize = 4;
+/// How long the end of a session waits for packs that are being made or carried out.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Memory that packs were in, for further ones: fresh memory costs more than filling it.
+#[derive(Clone, Debug, Default)]
+pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Spares {
+    /// Memory of some length, with any content.
+    #[must_use]
+    pub fn take(&self) -> Vec<u8> {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.pop().unwrap_or_default()
+    }
+
+    /// Gives memory back.
+    pub fn give(&self, memory: Vec<u8>) {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.len() < SPARES_MAX && memory.capacity() > 0 {
+            spares.push(memory);
+        }
+    }
+}
+
+/// A pack that was made, to be sent.
+#[derive(Debug)]
+pub struct PackSource {
+    memory: Vec<u8>,
+    info: SourceInfo,
+    spares: Spares,
+}
+
+impl PackSource {
+    /// The first `length` bytes of `memory`, which goes to `spares` afterwards.
+    #[must_use]
+    pub fn new(memory: Vec<u8>, length: usize, spares: Spares) -> Self {
+        let info = SourceInfo {
+            length: Some(length.min(memory.len()) as u64),
+            tag: SourceTag::default(),
+            mode: None,
+            mtime_ns: None,
+            random_reads: true,
+        };
+        Self {
+            memory,
+            info,
+            spares,
+        }
+    }
+}
+
+impl Source for PackSource {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let length = usize::try_from(self.info.length.unwrap_or(0)).unwrap_or(0);
+        let at = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+        let bytes = &self.memory[at..length];
+        let count = bytes.len().min(buf.len());
+        buf[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl Drop for PackSource {
+    fn drop(&mut self) {
+        self.spares.give(std::mem::take(&mut self.memory));
+    }
+}
+
+/// A pack whose blocks arrive.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    store: Arc<dyn Store>,
+    root: Vec<u8>,
+    overwrite: bool,
+    memory: Vec<u8>,
+    length: usize,
+}
+
+impl Arriving {
+    /// Takes bytes; what lies past the end is left out, as the machine lets nothing through there.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = at.saturating_add(bytes.len());
+        if end <= self.length
+            && let Some(room) = self.memory.get_mut(at..end)
+        {
+            room.copy_from_slice(bytes);
+        }
+    }
+
+    /// Takes zeros.
+    pub(crate) fn zero(&mut self, offset: u64, length: u64) {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = at.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+        if let Some(room) = self.memory.get_mut(at..end.min(self.length)) {
+            room.fill(0);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Job {
+    /// Make a pack of what is wished for beneath `root`.
+    Make {
+        file: FileId,
+        store: Arc<dyn Store>,
+        root: Vec<u8>,
+        wish: Wish,
+    },
+    /// Carry out a pack that has arrived.
+    CarryOut { file: FileId, pack: Arriving },
+}
+
+/// What the threads have done.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Made {
+        file: FileId,
+        pack: Result<PackSource, Fault>,
+    },
+    CarriedOut {
+        file: FileId,
+        failures: Result<Failures, Fault>,
+        busy: Duration,
+    },
+}
+
+/// The pipeline's end of the queue.
+#[derive(Debug)]
+pub(crate) struct PackThreads {
+    ids: Option<Ids>,
+    notifier: Notifier,
+    spares: Spares,
+    jobs: mpsc::Sender<Job>,
+    queue: Arc<Mutex<mpsc::Receiver<Job>>>,
+    teller: mpsc::Sender<Done>,
+    done: mpsc::Receiver<Done>,
+    handles: Vec<JoinHandle<()>>,
+    /// Packs that are made or carried out, or wait for a thread.
+    running: usize,
+}
+
+impl PackThreads {
+    pub(crate) fn new(ids: Option<Ids>, notifier: Notifier) -> Self {
+        let (jobs, queue) = mpsc::channel();
+        let (teller, done) = mpsc::channel();
+        Self {
+            ids,
+            notifier,
+            spares: Spares::default(),
+            jobs,
+            queue: Arc::new(Mutex::new(queue)),
+            teller,
+            done,
+            handles: Vec::new(),
+            running: 0,
+        }
+    }
+
+    /// Memory for a pack of `length` bytes that is going to arrive.
+    pub(crate) fn arriving(
+        &self,
+        store: Arc<dyn Store>,
+        root: Vec<u8>,
+        overwrite: bool,
+        length: usize,
+    ) -> Arriving {
+        let length = length.min(PACK_BYTES_MAX);
+        let mut memory = self.spares.take();
+        if memory.len() < length {
+            memory.resize(length, 0);
+        }
+        Arriving {
+            store,
+            root,
+            overwrite,
+            memory,
+            length,
+        }
+    }
+
+    /// Has a pack made.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn make(
+        &mut self,
+        file: FileId,
+        store: Arc<dyn Store>,
+        root: Vec<u8>,
+        wish: Wish,
+    ) -> Result<(), Fault> {
+        self.submit(Job::Make {
+            file,
+            store,
+            root,
+            wish,
+        })
+    }
+
+    /// Has a pack carried out.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn carry_out(&mut self, file: FileId, pack: Arriving) -> Result<(), Fault> {
+        self.submit(Job::CarryOut { file, pack })
+    }
+
+    fn submit(&mut self, job: Job) -> Result<(), Fault> {
+        // One that panicked is gone.
+        self.handles.retain(|handle| !handle.is_finished());
+        let count = self.handles.len();
+        if count < THREADS_MAX && self.running >= count {
+            match self.start() {
+                Ok(handle) => self.handles.push(handle),
+                Err(error) if count == 0 => {
+                    return Err(Fault::from_io("start a thread for packs", "", &error));
+                }
+                Err(error) => tracing::warn!(%error, "a thread for packs could not be started"),
+            }
+        }
+        self.running += 1;
+        // The other end of the queue is here.
+        let _ = self.jobs.send(job);
+        Ok(())
+    }
+
+    fn start(&self) -> std::io::Result<JoinHandle<()>> {
+        let worker = Worker {
+            queue: Arc::clone(&self.queue),
+            done: self.teller.clone(),
+            notifier: self.notifier.clone(),
+            spares: self.spares.clone(),
+        };
+        let ids = self.ids.clone();
+        thread::Builder::new()
+            .name("xdfs-packs".into())
+            .spawn(move || worker.run(take_on(ids.as_ref())))
+    }
+
+    /// What was done since the last call.
+    pub(crate) fn completion(&mut self) -> Option<Done> {
+        let done = self.done.try_recv().ok()?;
+        self.running -= 1;
+        Some(done)
+    }
+
+    /// Ends the threads when they have done what was begun, and leaves those behind that take long.
+    pub(crate) fn finish(self) {
+        let Self {
+            jobs,
+            queue,
+            teller,
+            done,
+            handles,
+            ..
+        } = self;
+        if handles.is_empty() {
+            return;
+        }
+        drop((jobs, teller));
+        // What nobody began isn't begun.
+        if let Ok(queue) = queue.try_lock() {
+            while queue.try_recv().is_ok() {}
+        }
+        let deadline = Instant::now() + FAREWELL;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match done.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::warn!("packs outlive their session: the file system holds them");
+                    return;
+                }
+            }
+        }
+        for handle in handles {
+            if handle.join().is_err() {
+                tracing::error!("a thread for packs panicked");
+            }
+        }
+    }
+}
+
+/// One thread.
+struct Worker {
+    queue: Arc<Mutex<mpsc::Receiver<Job>>>,
+    done: mpsc::Sender<Done>,
+    notifier: Notifier,
+    spares: Spares,
+}
+
+impl Worker {
+    fn run(self, ids: Result<(), Fault>) {
+        loop {
+            let job = {
+                let queue = self.queue.lock();
+                queue.unwrap_or_else(PoisonError::into_inner).recv()
+            };
+            let Ok(job) = job else { return };
+            let mut ending = Ending {
+                worker: &self,
+                defect: Some(match &job {
+                    Job::Make { file, .. } => Done::Made {
+                        file: *file,
+                        pack: Err(defect("make a pack")),
+                    },
+                    Job::CarryOut { file, .. } => Done::CarriedOut {
+                        file: *file,
+                        failures: Err(defect("carry out a pack")),
+                        busy: Duration::ZERO,
+                    },
+                }),
+            };
+            let done = self.work(job, &ids);
+            ending.defect = None;
+            self.tell(done);
+        }
+    }
+
+    fn work(&self, job: Job, ids: &Result<(), Fault>) -> Done {
+        match job {
+            Job::Make {
+                file,
+                store,
+                root,
+                wish,
+            } => {
+                let pack = ids.clone().and_then(|()| {
+                    let mut writer = PackWriter::new(self.spares.take(), PACK_BYTES_MAX);
+                    let result = store.read_pack(&root, &wish, &mut writer);
+                    let entries = writer.entries();
+                    let (memory, length) = writer.finish();
+                    let source = PackSource::new(memory, length, self.spares.clone());
+                    result?;
+                    if entries == 0 {
+                        let cause = "a pack has no room for the first of the names";
+                        let fault = Fault::new(Code::LimitExceeded, "make a pack", cause);
+                        return Err(fault.path(&root));
+                    }
+                    Ok(source)
+                });
+                Done::Made { file, pack }
+            }
+            Job::CarryOut { file, pack } => {
+                let began = Instant::now();
+                let failures = ids.clone().and_then(|()| {
+                    let bytes = &pack.memory[..pack.length];
+                    pack.store.write_pack(&pack.root, pack.overwrite, bytes)
+                });
+                self.spares.give(pack.memory);
+                Done::CarriedOut {
+                    file,
+                    failures,
+                    busy: began.elapsed(),
+                }
+            }
+        }
+    }
+
+    fn tell(&self, done: Done) {
+        // If the session is over nobody listens.
+        let _ = self.done.send(done);
+        self.notifier.notify(Event {
+            token: WAKE,
+            readable: false,
+            writable: false,
+        });
+    }
+}
+
+/// Tells the end of a job also when the store panics.
+struct Ending<'a> {
+    worker: &'a Worker,
+    defect: Option<Done>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if let Some(done) = self.defect.take() {
+            self.worker.tell(done);
+        }
+    }
+}
+
+fn defect(operation: &str) -> Fault {
+    let cause = "it failed by a defect of the program";
+    Fault::new(Code::Internal, operation, cause)
+}
