@@ -4,7 +4,7 @@
 //! raises [`SCHEMA`].
 
 use serde::Serialize;
-use xdfs::{DigestValue, Fault, LimitedBy, Progress, Retry, TransferResult};
+use xdfs::{DigestValue, Fault, LimitedBy, Progress, Retry, TransferResult, TreeResult};
 
 use crate::paths::json::Said;
 use crate::progress;
@@ -34,6 +34,9 @@ enum Body<'a> {
 enum CopyBody<'a> {
     Progress(ProgressBody<'a>),
     File(FileBody<'a>),
+    Tree(TreeBody<'a>),
+    #[serde(rename = "tree-progress")]
+    TreeProgress(TreeBody<'a>),
     Error(ErrorBody<'a>),
     Result(ResultBody<'a>),
 }
@@ -78,6 +81,35 @@ struct FileBody<'a> {
     digest: Digest,
     limited_by: &'static str,
     dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct TreeBody<'a> {
+    source: &'a str,
+    target: &'a str,
+    files: u64,
+    directories: u64,
+    others: u64,
+    failed: u64,
+    bytes: u64,
+    seconds: f64,
+    dry_run: bool,
+}
+
+impl<'a> TreeBody<'a> {
+    fn new(source: &'a str, target: &'a str, result: &TreeResult, dry_run: bool) -> Self {
+        Self {
+            source,
+            target,
+            files: result.files,
+            directories: result.directories,
+            others: result.others,
+            failed: result.failed,
+            bytes: result.bytes,
+            seconds: result.elapsed.as_secs_f64(),
+            dry_run,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -226,6 +258,21 @@ impl<'a> Record<'a> {
             limited_by: limited_by(result.limited_by),
             dry_run,
         }))
+    }
+
+    /// How far a tree is.
+    pub(crate) fn tree_progress(source: &'a str, target: &'a str, result: &TreeResult) -> Self {
+        Self::new(CopyBody::TreeProgress(TreeBody::new(source, target, result, false)))
+    }
+
+    /// What came of a tree.
+    pub(crate) fn tree(
+        source: &'a str,
+        target: &'a str,
+        result: &TreeResult,
+        dry_run: bool,
+    ) -> Self {
+        Self::new(CopyBody::Tree(TreeBody::new(source, target, result, dry_run)))
     }
 
     /// A failure, of a file if `places` names it.

@@ -6,7 +6,8 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use xdfs::{Fault, Progress, TransferResult};
+use xdfs::security::FirstUse;
+use xdfs::{Fault, Progress, TransferResult, TreeResult};
 
 use crate::console::{Console, printable};
 use crate::flags::OutputFlags;
@@ -14,6 +15,7 @@ use crate::human;
 use crate::json::{Record, Totals};
 use crate::progress::{self, Line};
 use crate::rate::RateMeter;
+use crate::session::first_use_text;
 
 /// Least time between two drawings on a terminal.
 const DRAW_STEP: Duration = Duration::from_millis(100);
@@ -69,6 +71,10 @@ pub(crate) struct Reporter {
     only: Option<TransferResult>,
     current: Option<Current>,
     meter: RateMeter,
+    /// When the progress of a tree was told.
+    drawn: Option<Instant>,
+    /// Trees were copied, so that nobody knew the number of files before.
+    trees: bool,
 }
 
 impl Reporter {
@@ -87,6 +93,8 @@ impl Reporter {
             only: None,
             current: None,
             meter: RateMeter::default(),
+            drawn: None,
+            trees: false,
         }
     }
 
@@ -246,6 +254,95 @@ impl Reporter {
         self.only = (self.run.files == 1).then_some(result);
     }
 
+    /// A server that nobody knew is trusted from now on.
+    pub(crate) fn first_use(&mut self, server: &FirstUse) {
+        self.tell(&first_use_text(server));
+    }
+
+    /// A tree came further.
+    pub(crate) fn tree_progress(&mut self, label: &Label, result: &TreeResult) {
+        let now = Instant::now();
+        let terminal = self.console.is_terminal();
+        let step = match (self.json, terminal) {
+            (true, _) => JSON_STEP,
+            (false, true) => DRAW_STEP,
+            (false, false) => PLAIN_STEP,
+        };
+        self.meter.record(result.elapsed, result.bytes);
+        let last = self.drawn.unwrap_or(self.started);
+        if now - last < step || self.console.is_quiet() {
+            return;
+        }
+        self.drawn = Some(now);
+        if self.json {
+            print(&Record::tree_progress(&label.source, &label.target, result).line());
+            return;
+        }
+        let line = Line {
+            name: printable(&label.source),
+            files: Some((result.files, 0)),
+            bytes: result.bytes,
+            bytes_total: None,
+            bytes_per_second: self.meter.bytes_per_second(result.elapsed),
+            left: None,
+            channels: None,
+        };
+        if terminal {
+            self.console.draw(|columns| vec![line.terminal(columns)]);
+        } else {
+            self.console.say(&line.plain());
+        }
+    }
+
+    /// An entry of a tree failed.
+    pub(crate) fn tree_failure(&mut self, label: &Label, path: &[u8], fault: &Fault) {
+        let path = String::from_utf8_lossy(path);
+        let entry = Label {
+            source: format!("{}/{path}", label.source.trim_end_matches('/')),
+            target: format!("{}/{path}", label.target.trim_end_matches('/')),
+        };
+        self.failure(Some(&entry), fault);
+    }
+
+    /// A tree has arrived (or, in a dry run, would arrive), but for what failed.
+    pub(crate) fn tree_done(&mut self, label: &Label, result: &TreeResult) {
+        self.totals.files += result.files;
+        self.totals.bytes = self.totals.bytes.saturating_add(result.bytes);
+        self.trees = true;
+        if self.json {
+            let dry_run = self.run.dry_run;
+            print(&Record::tree(&label.source, &label.target, result, dry_run).line());
+            return;
+        }
+        let seconds = result.elapsed.as_secs_f64();
+        let verb = if self.run.dry_run { "would copy " } else { "" };
+        let rates = if self.run.dry_run || seconds <= 0.0 {
+            String::new()
+        } else {
+            format!(
+                " in {}, {}, {:.0} files/s",
+                human::seconds(seconds),
+                human::rate(result.bytes as f64 / seconds),
+                result.files as f64 / seconds,
+            )
+        };
+        let others = match result.others {
+            0 => String::new(),
+            others => format!(", {others} links and pipes"),
+        };
+        let failed = match result.failed {
+            0 => String::new(),
+            failed => format!(", {failed} not copied"),
+        };
+        self.console.say(&format!(
+            "{}: {verb}{} files, {} directories{others}, {}{rates}{failed}",
+            printable(&label.source),
+            result.files,
+            result.directories,
+            human::size(result.bytes),
+        ));
+    }
+
     /// A file failed, or the run did if `label` is `None`.
     pub(crate) fn failure(&mut self, label: Option<&Label>, fault: &Fault) {
         self.current = None;
@@ -265,7 +362,11 @@ impl Reporter {
     /// The run is over; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();
-        self.totals.failed = self.run.files.saturating_sub(self.totals.files);
+        if self.trees {
+            self.run.files = self.totals.files + self.totals.failed;
+        } else {
+            self.totals.failed = self.run.files.saturating_sub(self.totals.files);
+        }
         self.totals.seconds = match &self.only {
             Some(result) => result.seconds,
             None => self.started.elapsed().as_secs_f64(),
@@ -274,7 +375,7 @@ impl Reporter {
         if self.json {
             let source = self.run.source.as_deref();
             print(&Record::result(source, &self.run.target, totals, self.only.as_ref()).line());
-        } else if self.run.files > 1 && !self.run.dry_run {
+        } else if self.run.files > 1 && !self.run.dry_run && !self.trees {
             let failed = match totals.failed {
                 0 => String::new(),
                 failed => format!(", {failed} not copied"),

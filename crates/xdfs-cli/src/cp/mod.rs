@@ -2,6 +2,7 @@
 
 mod plan;
 mod queue;
+mod tree;
 
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::session::Connector;
 /// Carries out the command and returns the exit code.
 pub(crate) fn run(flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
+    if flags.recursive || flags.archive {
+        return run_trees(flags);
+    }
     let planned = plan::plan(flags);
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
@@ -35,7 +39,49 @@ pub(crate) fn run(flags: &CpFlags) -> u8 {
             dry_run: flags.dry_run,
         },
     );
-    if let Err(fault) = planned.and_then(|jobs| copy(flags, jobs, &mut reporter)) {
+    let copied = planned.and_then(|jobs| {
+        let interrupt = Interrupt::install(|| ())?;
+        copy(flags, jobs, &interrupt, &mut reporter)
+    });
+    if let Err(fault) = copied {
+        reporter.failure(None, &fault);
+    }
+    reporter.finish()
+}
+
+/// The same, where sources may be directories.
+fn run_trees(flags: &CpFlags) -> u8 {
+    let mut files = flags.clone();
+    let trees = tree::sort_out(&mut files);
+    let planned = trees.and_then(|trees| {
+        let jobs = if files.sources.is_empty() {
+            Vec::new()
+        } else {
+            plan::plan(&files)?
+        };
+        Ok((trees, jobs))
+    });
+    let count = planned.as_ref().map_or(0, |(_, jobs)| jobs.len() as u64);
+    let mut reporter = Reporter::new(
+        flags.output,
+        Run {
+            source: None,
+            target: flags.target.to_string_lossy().into_owned(),
+            files: count,
+            bytes: None,
+            dry_run: flags.dry_run,
+        },
+    );
+    let copied = planned.and_then(|(trees, jobs)| {
+        let interrupt = Interrupt::install(|| ())?;
+        interrupt.orderly(true);
+        tree::copy(flags, &trees, &interrupt, &mut reporter);
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        copy(&files, jobs, &interrupt, &mut reporter)
+    });
+    if let Err(fault) = copied {
         reporter.failure(None, &fault);
     }
     reporter.finish()
@@ -45,8 +91,12 @@ pub(crate) fn run(flags: &CpFlags) -> u8 {
 ///
 /// # Errors
 /// The run could not begin.
-fn copy(flags: &CpFlags, jobs: Vec<plan::Job>, reporter: &mut Reporter) -> Result<(), Fault> {
-    let interrupt = Interrupt::install(|| ())?;
+fn copy(
+    flags: &CpFlags,
+    jobs: Vec<plan::Job>,
+    interrupt: &Interrupt,
+    reporter: &mut Reporter,
+) -> Result<(), Fault> {
     let connector = Connector(flags.session.clone());
     let pause = |time: Duration| {
         let mut left = time;
@@ -56,7 +106,7 @@ fn copy(flags: &CpFlags, jobs: Vec<plan::Job>, reporter: &mut Reporter) -> Resul
             left -= step;
         }
     };
-    queue::Queue::new(&connector, transfer_options(flags), &interrupt, &pause).run(jobs, reporter);
+    queue::Queue::new(&connector, transfer_options(flags), interrupt, &pause).run(jobs, reporter);
     Ok(())
 }
 

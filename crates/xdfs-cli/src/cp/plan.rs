@@ -208,10 +208,10 @@ fn tree_refusal(path: &Path) -> Fault {
     Fault::new(
         Code::IsDirectory,
         "open the source",
-        "copies of whole trees are not offered yet",
+        "it is a directory",
     )
     .path(path.as_os_str().as_encoded_bytes())
-    .hint("name the files, or pack it: tar -c DIR | xdfs cp - xdfs://HOST/FILE.tar")
+    .hint("use --recursive to copy it with all that is in it")
 }
 
 /// Where downloads go.

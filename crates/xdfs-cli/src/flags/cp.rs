@@ -31,6 +31,7 @@ Examples:
   xdfs cp big.img xdfs://host/            upload, the name is kept
   xdfs cp xdfs://host/big.img .           download into this directory
   xdfs cp *.dat xdfs://host/runs/         many files, one session
+  xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   tar -c tree | xdfs cp - xdfs://host/tree.tar
   xdfs cp --offset 1G --length 64M xdfs://host/big.img part.bin
@@ -74,6 +75,38 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestFlag::Crc64nvme)]
     pub(crate) digest: DigestFlag,
 
+    /// Copy directories with all that is in them.
+    ///
+    /// Into the target if that is a directory, as 'cp -r' does; with a slash at the end of the
+    /// source only what is in it. Symbolic links stay links. Modes and times of the last change
+    /// are kept. What can't be copied is reported and counted, and the rest goes on.
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+
+    /// Copy directories and keep all that can be kept: --recursive --owner --xattrs --hard-links.
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+
+    /// Keep owner and group, by name where the other side knows it; that takes rights there.
+    #[arg(long)]
+    pub(crate) owner: bool,
+
+    /// Keep extended attributes, access control lists among them.
+    #[arg(long)]
+    pub(crate) xattrs: bool,
+
+    /// Keep the times of the last read.
+    #[arg(long)]
+    pub(crate) read_times: bool,
+
+    /// Keep several names of one file as such, when copying to a server.
+    #[arg(long)]
+    pub(crate) hard_links: bool,
+
+    /// When what was copied of a tree is durable.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
+    pub(crate) durability: DurabilityFlag,
+
     /// Replace a target that exists; it stays as it is until the new content is complete.
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -84,6 +117,15 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
+}
+
+/// When what was copied of a tree is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityFlag {
+    /// Before the end is reported: the file system of the target is synchronised.
+    Batch,
+    /// When the system comes to it.
+    None,
 }
 
 /// The digests of a whole file, by the names that the command line takes.

@@ -1,0 +1,167 @@
+//! `xdfs cp --recursive`: trees, one after the other, each in a session of its own; what is no
+//! directory is left to the queue of files.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use xdfs::{
+    Answer, Attributes, Call, Client, ClientOptions, Code, Durability, Fault, FileKind,
+    RemotePlace, TreeEvent, TreeOptions, TreeResult,
+};
+
+use crate::flags::{CpFlags, DurabilityFlag};
+use crate::identity;
+use crate::interrupt::Interrupt;
+use crate::place::Place;
+use crate::report::{Label, Reporter};
+
+/// A tree to copy.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    label: Label,
+    server: RemotePlace,
+    route: Route,
+}
+
+#[derive(Debug)]
+enum Route {
+    Upload(PathBuf),
+    Download(PathBuf),
+}
+
+/// Takes the directories out of the sources: what they are, and the words that are left.
+///
+/// # Errors
+/// A word that makes no sense, or a server that can't be asked.
+pub(crate) fn sort_out(flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
+    let target = Place::parse(&flags.target)?;
+    let mut trees = Vec::new();
+    let mut rest = Vec::new();
+    for word in std::mem::take(&mut flags.sources) {
+        let label = Label {
+            source: word.to_string_lossy().into_owned(),
+            target: flags.target.to_string_lossy().into_owned(),
+        };
+        match (Place::parse(&word)?, &target) {
+            (Place::Local(path), Place::Remote(server)) if path.is_dir() => trees.push(Tree {
+                label,
+                server: server.clone(),
+                route: Route::Upload(path),
+            }),
+            (Place::Remote(server), Place::Local(path)) => {
+                let client = connect(flags, &server)?;
+                let there = look(&client, &server.path)?;
+                if there.is_some_and(|a| a.kind == FileKind::Directory) {
+                    trees.push(Tree {
+                        label,
+                        server,
+                        route: Route::Download(path.clone()),
+                    });
+                } else {
+                    rest.push(word);
+                }
+            }
+            _ => rest.push(word),
+        }
+    }
+    flags.sources = rest;
+    Ok(trees)
+}
+
+/// Copies the trees. What fails is reported.
+pub(crate) fn copy(
+    flags: &CpFlags,
+    trees: &[Tree],
+    interrupt: &Interrupt,
+    reporter: &mut Reporter,
+) {
+    for tree in trees {
+        if interrupt.requested() {
+            return;
+        }
+        match copy_one(flags, tree, interrupt, reporter) {
+            Ok(result) => reporter.tree_done(&tree.label, &result),
+            Err(fault) => reporter.failure(Some(&tree.label), &fault),
+        }
+    }
+}
+
+fn copy_one(
+    flags: &CpFlags,
+    tree: &Tree,
+    interrupt: &Interrupt,
+    reporter: &mut Reporter,
+) -> Result<TreeResult, Fault> {
+    let client = connect(flags, &tree.server)?;
+    let options = options(flags);
+    let mut told = false;
+    let mut observer = |event: TreeEvent<'_>| {
+        if !told && let Some(found) = client.first_use() {
+            told = true;
+            reporter.first_use(&found);
+        }
+        match event {
+            TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
+            TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
+            _ => {}
+        }
+        if interrupt.requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let result = match &tree.route {
+        Route::Upload(source) => {
+            client.upload_tree(source, &tree.server.path, &options, &mut observer)
+        }
+        Route::Download(target) => {
+            client.download_tree(&tree.server.path, target, &options, &mut observer)
+        }
+    };
+    if !told && let Some(found) = client.first_use() {
+        reporter.first_use(&found);
+    }
+    result
+}
+
+fn options(flags: &CpFlags) -> TreeOptions {
+    let all = flags.archive;
+    TreeOptions {
+        overwrite: flags.force,
+        owner: all || flags.owner,
+        xattrs: all || flags.xattrs,
+        read_times: flags.read_times,
+        hard_links: all || flags.hard_links,
+        dry_run: flags.dry_run,
+        durability: match flags.durability {
+            DurabilityFlag::Batch => Durability::Batch,
+            DurabilityFlag::None => Durability::None,
+        },
+        digest: flags.digest.into(),
+        rate_bytes_per_s_max: flags.limit_rate,
+    }
+}
+
+fn connect(flags: &CpFlags, server: &RemotePlace) -> Result<Client, Fault> {
+    let session = &flags.session;
+    let options = ClientOptions {
+        security: identity::security(&session.security, server)?,
+        ..session.client_options()
+    };
+    Client::connect(server, options)
+}
+
+fn look(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {
+    let call = Call::Stat {
+        path: path.to_vec(),
+        follow: true,
+    };
+    match client.call(call) {
+        Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
+        Ok(_) => Ok(None),
+        Err(fault) if fault.code == Code::NotFound => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+

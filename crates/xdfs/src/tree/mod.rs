@@ -1,0 +1,218 @@
+//! Whole trees: one walker, small files in packs, large files by transfers of their own, both at
+//! the same time, on the channels of one session.
+//!
+//! The side that has the tree isn't asked to know it: the client walks, here or by listings, and
+//! moves what it finds while it goes on. What can't be moved is told and counted, and the rest goes
+//! on. Memory is bounded by packs that are under way and by the directories of the tree, whose
+//! times are set last.
+
+mod download;
+mod moving;
+mod upload;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::pack::Keep;
+use xdfs_proto::{Code, DigestKind, Fault};
+
+use crate::client::Client;
+use crate::paths::{Attributes, Call, FileKind};
+
+/// Largest file that travels in a pack, in bytes.
+const SMALL_BYTES_MAX: u32 = 512 << 10;
+/// Bytes of the first pack, so that the other side begins soon; each further one has twice as many.
+const PACK_BYTES_FIRST: usize = 64 << 10;
+/// Bytes of a pack within one machine: with its copies it fits the caches.
+const PACK_BYTES_SHORT: usize = 1 << 20;
+/// Bytes of a pack on a long path, where all of them together have to fill it.
+const PACK_BYTES_LONG: usize = 4 << 20;
+/// Packs under way.
+const PACKS_MAX: usize = 8;
+/// Large files under way.
+const LARGE_MAX: usize = 4;
+/// Round-trip time from which a path is long.
+const LONG_PATH: Duration = Duration::from_millis(2);
+
+/// What is kept of a tree, and how.
+#[derive(Clone, Debug, Default)]
+pub struct TreeOptions {
+    /// Replace files that exist; without it they are failures.
+    pub overwrite: bool,
+    /// Keep owner and group, by name where the other side knows it.
+    pub owner: bool,
+    /// Keep extended attributes and access control lists.
+    pub xattrs: bool,
+    /// Keep the times of the last read.
+    pub read_times: bool,
+    /// Keep several names of one file as such (uploads).
+    pub hard_links: bool,
+    /// Find out what would be done, and write nothing.
+    pub dry_run: bool,
+    /// When what was moved is made durable.
+    pub durability: Durability,
+    /// The digest of large files; packs are checked block by block.
+    pub digest: DigestKind,
+    /// Most bytes a second; `None` for no bound.
+    pub rate_bytes_per_s_max: Option<u64>,
+}
+
+/// When what was moved of a tree is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// All of it before the end is told: the file system is synchronised once.
+    #[default]
+    Batch,
+    /// When the system comes to it.
+    None,
+}
+
+/// What a tree tells while it is moved.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TreeEvent<'a> {
+    /// How far it is; at most ten times a second.
+    Progress(&'a TreeResult),
+    /// An entry that wasn't moved, or not with all that was to be kept. The path is relative.
+    Failed {
+        /// The entry.
+        path: &'a [u8],
+        /// Why.
+        fault: &'a Fault,
+    },
+}
+
+/// Is told what happens; `Break` ends the tree in an orderly way.
+pub type Observer<'a> = dyn FnMut(TreeEvent<'_>) -> ControlFlow<()> + 'a;
+
+/// What came of a tree.
+#[derive(Clone, Debug, Default)]
+pub struct TreeResult {
+    /// Files that were moved.
+    pub files: u64,
+    /// Directories that were made, or were there.
+    pub directories: u64,
+    /// Links and named pipes that were made.
+    pub others: u64,
+    /// Bytes of content that were moved.
+    pub bytes: u64,
+    /// Entries that failed; each was told.
+    pub failed: u64,
+    /// Time from the order to the end.
+    pub elapsed: Duration,
+    /// The path of the tree at its target.
+    pub target: Vec<u8>,
+}
+
+impl TreeOptions {
+    fn keep(&self) -> Keep {
+        Keep {
+            owner: self.owner,
+            xattrs: self.xattrs,
+            read_times: self.read_times,
+        }
+    }
+}
+
+impl Client {
+    /// Copies the tree `source` to `target`, a path on the server: into it if that is a directory
+    /// that exists and `source` doesn't end in a slash, else as it. Waits for the end.
+    ///
+    /// # Errors
+    /// Why the tree could not be begun, or why the session ended. What fails of it is told to
+    /// `observer` and counted in the result.
+    pub fn upload_tree(
+        &self,
+        source: &Path,
+        target: &[u8],
+        options: &TreeOptions,
+        observer: &mut Observer<'_>,
+    ) -> Result<TreeResult, Fault> {
+        upload::run(self, source, target, options, observer)
+    }
+
+    /// Fetches the tree `source`, a path on the server, to `target`, likewise. Waits for the end.
+    ///
+    /// # Errors
+    /// As [`Client::upload_tree`].
+    pub fn download_tree(
+        &self,
+        source: &[u8],
+        target: &Path,
+        options: &TreeOptions,
+        observer: &mut Observer<'_>,
+    ) -> Result<TreeResult, Fault> {
+        download::run(self, source, target, options, observer)
+    }
+
+    /// What stands under a path on the server, if anything, and how long the answer took.
+    fn look(&self, path: &[u8]) -> Result<(Option<Attributes>, Duration), Fault> {
+        let call = Call::Stat {
+            path: path.to_vec(),
+            follow: true,
+        };
+        let began = Instant::now();
+        match self.call(call) {
+            Ok(crate::Answer::Attributes(attributes)) => Ok((Some(attributes), began.elapsed())),
+            Ok(_) => Ok((None, began.elapsed())),
+            Err(fault) if fault.code == Code::NotFound => Ok((None, began.elapsed())),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// How packs are cut for a path.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    pack_bytes_max: usize,
+    is_long: bool,
+}
+
+impl Cut {
+    fn new(round_trip: Duration) -> Self {
+        let is_long = round_trip >= LONG_PATH;
+        let pack_bytes_max = if is_long {
+            PACK_BYTES_LONG
+        } else {
+            PACK_BYTES_SHORT
+        };
+        Self {
+            pack_bytes_max,
+            is_long,
+        }
+    }
+
+    /// Bytes of the pack of this number.
+    fn pack_bytes(self, number: usize) -> usize {
+        let doubled = PACK_BYTES_FIRST << number.min(8);
+        doubled.min(self.pack_bytes_max)
+    }
+}
+
+/// A path and a name beneath it.
+fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+    if above.is_empty() || name.is_empty() {
+        return [above, name].concat();
+    }
+    let slash: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
+    [above, slash, name].concat()
+}
+
+/// The last name of a path; empty if it ends in a slash, or in no name.
+fn last_name(path: &[u8]) -> &[u8] {
+    match path.rsplit(|b| *b == b'/').next() {
+        Some(b"." | b"..") | None => b"",
+        Some(name) => name,
+    }
+}
+
+fn is_directory(attributes: Option<&Attributes>) -> bool {
+    attributes.is_some_and(|a| a.kind == FileKind::Directory)
+}
+
+fn not_a_directory(path: &[u8]) -> Fault {
+    let cause = "it is no directory";
+    Fault::new(Code::NotDirectory, "copy a tree", cause).path(path)
+}
