@@ -110,6 +110,7 @@ fuzz_target!(|data: &[u8]| {
                     overwrite: false,
                     resume: true,
                     dry_run: flags & 0x1c == 0x1c,
+                    pack: false,
                 };
                 let frame = if flags & 32 == 0 {
                     Frame::Xftsmu(offer)
@@ -231,6 +232,7 @@ fuzz_target!(|data: &[u8]| {
                         offset: 0,
                         length: None,
                         digest: kind,
+                        pack: None,
                     });
                 }
                 receiver.flush_acks();

@@ -88,6 +88,7 @@ fuzz_target!(|data: &[u8]| {
                     overwrite: false,
                     resume: flags & 4 == 0,
                     dry_run: flags & 0x38 == 0x38,
+                    pack: false,
                 };
                 sender.offer(offer, flags & 64 == 0);
                 Ok(())
@@ -134,6 +135,7 @@ fuzz_target!(|data: &[u8]| {
                     length: input.offset(),
                     digest: DigestValue::None,
                     store_wait_permille: 0,
+                    failures: Failures::default(),
                 };
                 sender.handle_frame(input.channel(), frame, now)
             }

@@ -473,6 +473,7 @@ fn request(path: Vec<u8>) -> Frame {
         offset,
         length,
         digest,
+        pack: None,
     })
 }
 

@@ -279,6 +279,7 @@ fn s1_the_first_frame_is_session_or_join() {
         offset: 0,
         length: None,
         digest: DigestKind::None,
+        pack: None,
     });
     let frames = [
         block.encode().to_vec(),

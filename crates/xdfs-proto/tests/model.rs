@@ -142,6 +142,7 @@ impl World {
             overwrite: false,
             resume: false,
             dry_run: false,
+            pack: false,
         };
         world.sender.offer(offer, true);
         world.drive(bounds);

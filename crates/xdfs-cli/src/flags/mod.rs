@@ -20,7 +20,7 @@ use tracing::Level;
 pub(crate) use change::{
     ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
 };
-pub(crate) use cp::CpFlags;
+pub(crate) use cp::{CpFlags, DurabilityFlag};
 pub(crate) use demo::DemoFlags;
 pub(crate) use look::{
     CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, words,

@@ -229,6 +229,7 @@ fn x3_an_offer_names_the_digest_that_was_asked_for() {
         offset: 0,
         length: None,
         digest: DigestKind::Blake3,
+        pack: None,
     });
     violates(receiver.handle_frame(A, Frame::Offer(offer(1, Some(1)))));
     violates(receiver.handle_frame(A, Frame::Offer(offer(2, Some(1)))));

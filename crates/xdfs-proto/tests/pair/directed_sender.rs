@@ -108,6 +108,7 @@ fn published(length: u64, digest: DigestValue) -> Frame {
         length,
         digest,
         store_wait_permille: 0,
+        failures: Failures::default(),
     }
 }
 

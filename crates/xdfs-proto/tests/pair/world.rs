@@ -458,6 +458,7 @@ impl World {
                 offset: 0,
                 length: None,
                 digest: self.kind,
+                pack: None,
             });
         } else {
             let offer = self.offer(file);

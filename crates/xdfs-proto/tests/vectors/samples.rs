@@ -194,6 +194,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         overwrite: true,
         resume: true,
         dry_run: false,
+        pack: false,
     };
     let stream = Offer {
         path: vec![b'/', 0xff, b'x'],
@@ -262,6 +263,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         offset: 0,
         length: None,
         digest: DigestKind::Crc64Nvme,
+        pack: None,
     };
     let partial = Request {
         offset: 4096,
@@ -320,6 +322,7 @@ fn events() -> Vec<(&'static str, Frame)> {
                 length: 5 << 30,
                 digest: DigestValue::Crc64Nvme(1),
                 store_wait_permille: 1000,
+                failures: Failures::default(),
             },
         ),
         (

@@ -552,14 +552,10 @@ impl Store for Seen {
                 return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause)
                     .path(entry.path));
             }
-            let path = entry.path.to_vec();
-            let item = |path, kind, bytes| Came::Moved(Item { path, kind, bytes });
             came.push(match entry.content {
-                Content::File(bytes) => item(path, Kind::File, bytes.len() as u64),
-                Content::Directory => item(path, Kind::Directory, 0),
-                Content::Large(_) => Came::Large(path),
-                Content::Failed(fault) => Came::Failed(path, fault),
-                _ => item(path, Kind::Other, 0),
+                Content::Large(_) => Came::Large(entry.path.to_vec()),
+                Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
+                _ => Came::Moved(Item::of(&entry)),
             });
         }
         *self.lock() = came;

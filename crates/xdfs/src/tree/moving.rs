@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::pack::{Content, Entry, PackReader};
+use xdfs_proto::{Code, Fault, Limits};
 
 use super::{LARGE_MAX, Observer, PACKS_MAX, TreeEvent, TreeOptions, TreeResult};
 use crate::transfer::{Transfer, TransferOptions};
@@ -28,6 +29,30 @@ pub(super) struct Item {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
+}
+
+impl Item {
+    /// What is moved by an entry.
+    pub(super) fn of(entry: &Entry<'_>) -> Self {
+        let (kind, bytes) = match entry.content {
+            Content::File(bytes) => (Kind::File, bytes.len() as u64),
+            Content::Directory => (Kind::Directory, 0),
+            Content::Attributes => (Kind::Attributes, 0),
+            _ => (Kind::Other, 0),
+        };
+        Self {
+            path: entry.path.to_vec(),
+            kind,
+            bytes,
+        }
+    }
+
+    /// What is moved by a pack that was made here.
+    pub(super) fn of_pack(pack: &[u8]) -> Vec<Self> {
+        let limits = Limits::default();
+        let entries = PackReader::new(pack, &limits);
+        entries.map_while(Result::ok).map(|e| Self::of(&e)).collect()
+    }
 }
 
 /// Counts and tells.

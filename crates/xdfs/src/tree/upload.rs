@@ -11,7 +11,8 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
-use xdfs_store::{Added, Gather};
+use xdfs_store::local::Added;
+use xdfs_store::LocalStore;
 
 use super::moving::{
     Item, Kind, LargeFiles, MovingPack, Packs, Report, ends_session, transfer_options,
@@ -196,9 +197,12 @@ impl Upload<'_> {
         queue: &Mutex<mpsc::Receiver<Vec<Found>>>,
         made: &mpsc::SyncSender<Made>,
     ) -> Result<(), Fault> {
-        let mut gather = Gather::open(self.source, self.options.keep(), SMALL_BYTES_MAX)?;
+        let mut gather = LocalStore::unrooted().pack_source(
+            &path_bytes(self.source),
+            self.options.keep(),
+            SMALL_BYTES_MAX,
+        )?;
         let mut pack = self.begin_pack();
-        let mut items = Vec::new();
         loop {
             let batch = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(batch) = batch else { break };
@@ -216,28 +220,14 @@ impl Upload<'_> {
                 }
                 let mut added = gather.add(&found.path, &mut pack);
                 if matches!(added, Added::Full) {
-                    self.send(&mut pack, &mut items, made);
+                    self.send(&mut pack, made);
                     added = gather.add(&found.path, &mut pack);
                 }
                 if found.is_directory {
                     directories.push(found.path.clone());
                 }
                 match added {
-                    Added::File(bytes) => items.push(Item {
-                        path: found.path,
-                        kind: Kind::File,
-                        bytes,
-                    }),
-                    Added::Directory => items.push(Item {
-                        path: found.path,
-                        kind: Kind::Directory,
-                        bytes: 0,
-                    }),
-                    Added::Other => items.push(Item {
-                        path: found.path,
-                        kind: Kind::Other,
-                        bytes: 0,
-                    }),
+                    Added::Done => {}
                     // A pack of its own had no room either.
                     Added::Full | Added::Large(_) => {
                         let _ = made.send(Made::Large(found.path));
@@ -251,7 +241,7 @@ impl Upload<'_> {
                 let _ = made.send(Made::Directories(directories));
             }
         }
-        self.send(&mut pack, &mut items, made);
+        self.send(&mut pack, made);
         Ok(())
     }
 
@@ -273,17 +263,12 @@ impl Upload<'_> {
         PackWriter::new(self.spares.take(), self.cut.pack_bytes(number))
     }
 
-    fn send(
-        &self,
-        pack: &mut PackWriter,
-        items: &mut Vec<Item>,
-        made: &mpsc::SyncSender<Made>,
-    ) {
+    fn send(&self, pack: &mut PackWriter, made: &mpsc::SyncSender<Made>) {
         if pack.is_empty() {
             return;
         }
         let (memory, length) = std::mem::replace(pack, self.begin_pack()).finish();
-        let items = std::mem::take(items);
+        let items = Item::of_pack(&memory[..length]);
         let _ = made.send(Made::Pack {
             memory,
             length,
@@ -420,18 +405,11 @@ impl Upload<'_> {
     ) -> Result<(), Fault> {
         let mut packs = Packs::new();
         let mut pack = self.begin_pack();
-        let mut items = Vec::new();
         for (path, last) in entries {
-            let (content, metadata, kind) = match last {
-                Last::Link(first) => (
-                    Content::HardLink(first),
-                    Metadata::default(),
-                    Kind::Other,
-                ),
+            let (content, metadata) = match last {
+                Last::Link(first) => (Content::HardLink(first), Metadata::default()),
                 Last::Directory => match std::fs::symlink_metadata(self.local(path)) {
-                    Ok(meta) if meta.is_dir() => {
-                        (Content::Attributes, metadata_of(&meta), Kind::Attributes)
-                    }
+                    Ok(meta) if meta.is_dir() => (Content::Attributes, metadata_of(&meta)),
                     // It is gone, or something else by now.
                     _ => continue,
                 },
@@ -442,28 +420,28 @@ impl Upload<'_> {
                 content,
             };
             if !pack.entry(&entry) {
-                let (memory, length) = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                packs.push(self.start_pack(memory, length, std::mem::take(&mut items))?);
+                let full = std::mem::replace(&mut pack, self.begin_pack());
+                packs.push(self.start_writer(full)?);
                 if let Some(pack) = packs.take_if_full() {
                     wait_for_pack(pack, report)?;
                 }
                 // A path is shorter than any pack.
                 let _ = pack.entry(&entry);
             }
-            items.push(Item {
-                path: path.clone(),
-                kind,
-                bytes: 0,
-            });
         }
         if !pack.is_empty() {
-            let (memory, length) = pack.finish();
-            packs.push(self.start_pack(memory, length, items)?);
+            packs.push(self.start_writer(pack)?);
         }
         while let Some(pack) = packs.take() {
             wait_for_pack(pack, report)?;
         }
         Ok(())
+    }
+
+    fn start_writer(&self, pack: PackWriter) -> Result<MovingPack, Fault> {
+        let (memory, length) = pack.finish();
+        let items = Item::of_pack(&memory[..length]);
+        self.start_pack(memory, length, items)
     }
 }
 
