@@ -1,0 +1,166 @@
+//! Trees that arrive as they were.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use xdfs::TreeOptions;
+use xdfs_testkit::proxy::{FaultProxy, Plan};
+
+use crate::picture::{assert_same, hard_tree, wide_tree};
+use crate::scene::{down, replacing, up};
+use crate::support::{Folders, Serving, client};
+
+#[test]
+fn a_tree_with_everything_arrives_as_it_was() {
+    let folders = Folders::new(1);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    hard_tree(&source);
+    let options = TreeOptions::default();
+    let (result, failed) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!(failed, []);
+    assert_eq!((result.files, result.directories, result.others), (13, 8, 5));
+    assert_same(&source, &folders.root().join("there"));
+    let back = folders.here("back");
+    let (again, failed) = down(&client, "/there", &back, &options).unwrap();
+    assert_eq!(failed, []);
+    assert_eq!((again.files, again.directories, again.others), (13, 8, 5));
+    assert_eq!(again.bytes, result.bytes);
+    assert_same(&source, &back);
+}
+
+#[test]
+fn a_tree_goes_into_a_directory_that_is_there() {
+    let folders = Folders::new(2);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 2, 20, 100);
+    let options = TreeOptions::default();
+    let (result, _) = up(&client, &source, "/", &options).unwrap();
+    assert_eq!(result.target, b"/tree");
+    assert_same(&source, &folders.root().join("tree"));
+    // With a slash at the end what is in it goes there.
+    let slash = source.join("");
+    fs::create_dir(folders.root().join("flat")).unwrap();
+    up(&client, &slash, "/flat", &options).unwrap();
+    assert_same(&source, &folders.root().join("flat"));
+    let here = folders.here("in");
+    fs::create_dir(&here).unwrap();
+    down(&client, "/tree", &here, &options).unwrap();
+    assert_same(&source, &here.join("tree"));
+}
+
+#[test]
+fn many_files_survive_channels_that_break() {
+    let folders = Folders::new(3);
+    let server = Serving::start(&folders.root(), |_| {});
+    let proxy = Arc::new(FaultProxy::new(server.addr).unwrap());
+    proxy.set_plan(
+        Plan::up(|f| f.delay = Duration::from_millis(1))
+            .and_down(|f| f.delay = Duration::from_millis(1)),
+    );
+    let client = client(proxy.addr(), |options| options.channels = Some(4));
+    let source = folders.here("tree");
+    wide_tree(&source, 3, 3000, 20_000);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let breaker = {
+        let (proxy, stop) = (Arc::clone(&proxy), Arc::clone(&stop));
+        thread::spawn(move || {
+            let mut broken = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let live = proxy.live();
+                if live.len() > 2 {
+                    broken += u32::from(proxy.cut(live[0]));
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            broken
+        })
+    };
+    let options = replacing();
+    for round in 0..3 {
+        let (result, failed) = up(&client, &source, "/there", &options).unwrap();
+        assert_eq!((result.files, failed), (3000, vec![]), "round {round}");
+        let back = folders.here("back");
+        let (result, failed) = down(&client, "/there", &back, &options).unwrap();
+        assert_eq!((result.files, failed), (3000, vec![]), "round {round}");
+        assert_same(&source, &folders.root().join("there"));
+        assert_same(&source, &back);
+        fs::remove_dir_all(&back).unwrap();
+        fs::remove_dir_all(folders.root().join("there")).unwrap();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(breaker.join().unwrap() > 0, "no channel broke");
+}
+
+#[test]
+fn several_names_of_a_file_stay_one_file() {
+    let folders = Folders::new(4);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("b")).unwrap();
+    fs::write(source.join("one"), "content").unwrap();
+    fs::hard_link(source.join("one"), source.join("two")).unwrap();
+    fs::hard_link(source.join("one"), source.join("b/three")).unwrap();
+    let options = TreeOptions {
+        hard_links: true,
+        ..TreeOptions::default()
+    };
+    let (_, failed) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!(failed, []);
+    let inode = |name: &str| {
+        let meta = fs::metadata(folders.root().join("there").join(name)).unwrap();
+        (meta.ino(), meta.nlink())
+    };
+    assert_eq!(inode("one").1, 3);
+    assert_eq!(inode("one"), inode("two"));
+    assert_eq!(inode("one"), inode("b/three"));
+    assert_same(&source, &folders.root().join("there"));
+}
+
+#[test]
+fn what_is_there_is_replaced_or_kept() {
+    let folders = Folders::new(5);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 5, 200, 1000);
+    fs::write(source.join("large"), vec![7; 700 << 10]).unwrap();
+    up(&client, &source, "/there", &TreeOptions::default()).unwrap();
+    let slash = source.join("");
+    let (result, failed) = up(&client, &slash, "/there", &TreeOptions::default()).unwrap();
+    assert_eq!(result.files, 0);
+    assert_eq!(failed.len(), 201);
+    assert!(failed.iter().all(|f| f.1 == xdfs::Code::AlreadyExists), "{failed:?}");
+    fs::write(source.join("large"), vec![8; 600 << 10]).unwrap();
+    let (result, failed) = up(&client, &slash, "/there", &replacing()).unwrap();
+    assert_eq!((result.files, failed), (201, vec![]));
+    assert_same(&source, &folders.root().join("there"));
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let folders = Folders::new(6);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 6, 50, 100);
+    let options = TreeOptions {
+        dry_run: true,
+        ..TreeOptions::default()
+    };
+    let (result, _) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!(result.files, 50);
+    assert!(!folders.root().join("there").exists());
+    fs::create_dir(folders.root().join("t")).unwrap();
+    up(&client, &source, "/t/x", &TreeOptions::default()).unwrap();
+    let (result, _) = down(&client, "/t/x", &folders.here("back"), &options).unwrap();
+    assert_eq!(result.files, 50);
+    assert!(!folders.here("back").exists());
+}

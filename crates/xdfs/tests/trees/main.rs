@@ -1,0 +1,12 @@
+//! Whole trees, by a real client of a real server, both ways.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod kept;
+mod picture;
+mod refused;
+mod scene;

@@ -1,0 +1,143 @@
+//! Trees of which something can't be moved: the rest is, and what isn't is told.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+
+use xdfs::{Code, TreeEvent, TreeOptions};
+
+use crate::picture::{assert_same, wide_tree};
+use crate::scene::{down, replacing, up};
+use crate::support::{Folders, Serving, client};
+
+#[test]
+fn kinds_that_clash_are_told() {
+    let folders = Folders::new(11);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("is-directory/below")).unwrap();
+    fs::write(source.join("is-directory/below/file"), "1").unwrap();
+    fs::write(source.join("is-file"), "2").unwrap();
+    fs::write(source.join("other"), "3").unwrap();
+    let there = folders.root().join("there");
+    fs::create_dir_all(there.join("is-file/full")).unwrap();
+    fs::write(there.join("is-directory"), "x").unwrap();
+    let slash = source.join("");
+    let (result, failed) = up(&client, &slash, "/there", &replacing()).unwrap();
+    let paths: Vec<&[u8]> = failed.iter().map(|f| f.0.as_slice()).collect();
+    assert!(paths.contains(&&b"is-directory"[..]), "{failed:?}");
+    assert!(paths.contains(&&b"is-directory/below/file"[..]), "{failed:?}");
+    assert!(paths.contains(&&b"is-file"[..]), "{failed:?}");
+    assert_eq!(result.files, 1);
+    assert_eq!(fs::read(there.join("other")).unwrap(), b"3");
+    assert_eq!(fs::read(there.join("is-directory")).unwrap(), b"x");
+    assert!(there.join("is-file/full").is_dir());
+}
+
+#[test]
+fn what_has_no_content_is_told() {
+    let folders = Folders::new(12);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 12, 10, 100);
+    let _socket = UnixListener::bind(source.join("socket")).unwrap();
+    let (result, failed) = up(&client, &source, "/there", &TreeOptions::default()).unwrap();
+    assert_eq!(result.files, 10);
+    assert_eq!(failed, [(b"socket".to_vec(), Code::Unsupported)]);
+    let _other = UnixListener::bind(folders.root().join("there/socket")).unwrap();
+    let back = folders.here("back");
+    let (result, failed) = down(&client, "/there", &back, &TreeOptions::default()).unwrap();
+    assert_eq!(result.files, 10);
+    assert_eq!(failed, [(b"socket".to_vec(), Code::Unsupported)]);
+}
+
+#[test]
+fn a_tree_does_not_go_through_links() {
+    let folders = Folders::new(13);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/file"), "1").unwrap();
+    fs::write(source.join("d/large"), vec![1; 600 << 10]).unwrap();
+    let (there, outside) = (folders.root().join("there"), folders.here("outside"));
+    fs::create_dir_all(&there).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    symlink(&outside, there.join("d")).unwrap();
+    let slash = source.join("");
+    let (_, failed) = up(&client, &slash, "/there", &replacing()).unwrap();
+    assert!(failed.len() >= 3, "{failed:?}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    // The same here, with a link that was swapped in before.
+    let back = folders.here("back");
+    fs::create_dir_all(&back).unwrap();
+    symlink(&outside, back.join("d")).unwrap();
+    fs::remove_file(there.join("d")).unwrap();
+    up(&client, &slash, "/there", &replacing()).unwrap();
+    let (_, failed) = down(&client, "/there/", &back, &replacing()).unwrap();
+    assert!(!failed.is_empty());
+    assert!(!outside.join("file").exists());
+}
+
+#[test]
+fn a_server_that_takes_no_writes_gets_none() {
+    let folders = Folders::new(14);
+    let server = Serving::start(&folders.root(), |builder| builder.read_only = true);
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 14, 10, 100);
+    let outcome = up(&client, &source, "/there", &TreeOptions::default());
+    let code = match outcome {
+        Err(fault) => fault.code,
+        Ok((result, failed)) => {
+            assert_eq!(result.files, 0);
+            failed[0].1
+        }
+    };
+    assert_eq!(code, Code::ReadOnly);
+    assert!(!folders.root().join("there").exists());
+}
+
+#[test]
+fn sources_that_are_no_trees() {
+    let folders = Folders::new(15);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let options = TreeOptions::default();
+    let missing = up(&client, &folders.here("missing"), "/x", &options).unwrap_err();
+    assert_eq!(missing.code, Code::NotFound);
+    let file = folders.here("file");
+    fs::write(&file, "1").unwrap();
+    let wrong = up(&client, &file, "/x", &options).unwrap_err();
+    assert_eq!(wrong.code, Code::NotDirectory);
+    let missing = down(&client, "/missing", &folders.here("y"), &options).unwrap_err();
+    assert_eq!(missing.code, Code::NotFound);
+    fs::write(folders.root().join("file"), "1").unwrap();
+    let wrong = down(&client, "/file", &folders.here("y"), &options).unwrap_err();
+    assert_eq!(wrong.code, Code::NotDirectory);
+}
+
+#[test]
+fn a_tree_that_is_stopped_ends() {
+    let folders = Folders::new(16);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 16, 500, 5000);
+    let _socket = UnixListener::bind(source.join("socket")).unwrap();
+    let mut stop = |event: TreeEvent<'_>| match event {
+        TreeEvent::Failed { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let options = TreeOptions::default();
+    let ended = client.upload_tree(&source, b"/there", &options, &mut stop);
+    assert_eq!(ended.unwrap_err().code, Code::Cancelled);
+    // The session goes on.
+    let (_, failed) = up(&client, &source, "/again", &options).unwrap();
+    assert_eq!(failed.len(), 1);
+    fs::remove_file(source.join("socket")).unwrap();
+    assert_same(&source, &folders.root().join("again"));
+}
