@@ -9,6 +9,7 @@ mod source;
 pub use sink::NullSink;
 pub use source::ZeroSource;
 
+use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
@@ -78,6 +79,10 @@ pub fn attributes() -> Attributes {
     }
 }
 
+fn no_directory(operation: &str, name: &[u8]) -> Fault {
+    Fault::new(Code::NotDirectory, operation, "it is built in").path(name)
+}
+
 /// All paths of a call: one or two.
 fn paths(call: &Call) -> [&[u8]; 2] {
     match call {
@@ -113,6 +118,20 @@ impl Store for ServerStore {
             None => self.files.check_sink(request),
             Some(NULL) => Ok(NULL.to_vec()),
             Some(name) => Err(refuse("open the target", name, ZERO, "read")),
+        }
+    }
+
+    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+        match built_in(root) {
+            None => self.files.read_pack(root, wish, pack),
+            Some(name) => Err(no_directory("read a pack", name)),
+        }
+    }
+
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        match built_in(root) {
+            None => self.files.write_pack(root, overwrite, pack),
+            Some(name) => Err(no_directory("write a pack", name)),
         }
     }
 

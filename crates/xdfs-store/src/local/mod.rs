@@ -10,15 +10,19 @@
 mod calls;
 pub mod journal;
 mod journal_file;
+mod pack;
 mod partial;
 mod path;
 mod sink;
 mod source;
 mod target;
 
+pub use pack::{Added, PackChange, PackRules, PackSource};
+
 use std::path::Path;
 use std::sync::Arc;
 
+use xdfs_proto::pack::{Entry, Failures, Keep, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir};
@@ -83,6 +87,33 @@ impl LocalStore {
         calls::remove_tree(self, path, removed)
     }
 
+    /// Carries out the entries of a pack as [`Store::write_pack`] does, by `rules`, and tells what
+    /// that has changed.
+    ///
+    /// # Errors
+    /// Those of [`Store::write_pack`].
+    pub fn write_pack_by(
+        &self,
+        root: &[u8],
+        pack: &[u8],
+        rules: &mut dyn PackRules,
+    ) -> Result<(Failures, PackChange), Fault> {
+        pack::write(self, root, pack, rules)
+    }
+
+    /// A source of packs of what stands beneath the directory `root`.
+    ///
+    /// # Errors
+    /// A fault that names `root`.
+    pub fn pack_source(
+        &self,
+        root: &[u8],
+        keep: Keep,
+        file_bytes_max: u32,
+    ) -> Result<PackSource, Fault> {
+        PackSource::open(self, root, keep, file_bytes_max)
+    }
+
     fn open_local(&self, path: &[u8]) -> Result<source::LocalSource, Fault> {
         let file = match &self.root {
             Some(root) => path::open_source_beneath(root, path)?,
@@ -112,6 +143,23 @@ impl Store for LocalStore {
         let target = target::Target::resolve(self.root.as_deref(), request)?;
         sink::check(&target, request)?;
         Ok(target.path)
+    }
+
+    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+        self.pack_source(root, wish.keep, wish.file_bytes_max)?
+            .grant(&wish.names, pack);
+        Ok(())
+    }
+
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        struct All(bool);
+        impl PackRules for All {
+            fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
+                Ok(self.0)
+            }
+        }
+        let (failures, _) = pack::write(self, root, pack, &mut All(overwrite))?;
+        Ok(failures)
     }
 
     fn call(

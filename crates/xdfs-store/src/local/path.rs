@@ -62,6 +62,9 @@ fn stem(name: &[u8]) -> Vec<u8> {
 /// Whether a name is that of a partial file or a journal, also for file systems that don't tell
 /// upper case from lower case or drop dots and blanks at the end.
 pub(super) fn is_hidden_name(name: &[u8]) -> bool {
+    if !name.starts_with(b".") {
+        return false;
+    }
     let end = name
         .iter()
         .rposition(|b| !matches!(b, b'.' | b' '))
@@ -69,7 +72,7 @@ pub(super) fn is_hidden_name(name: &[u8]) -> bool {
     let name = name[..end].to_ascii_lowercase();
     [PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX]
         .iter()
-        .any(|suffix| name.starts_with(b".") && name.ends_with(suffix.as_bytes()))
+        .any(|suffix| name.ends_with(suffix.as_bytes()))
 }
 
 /// The fault of a name that is ours.

@@ -1,15 +1,18 @@
 //! What only Linux has: resolution beneath a directory by the kernel, and early write-back.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::names_unix::{EachName, listed_kind};
-use super::{ResolveError, walk};
+use super::unix::is_unsupported;
+use super::{ResolveError, Xattr, walk};
 
 /// Bytes of names that are asked for at once.
 const NAMES_BYTES: usize = 32 << 10;
@@ -50,8 +53,101 @@ pub(super) fn open_beneath(
     }
 }
 
+/// Opens `path` beneath `root` with `flags` if no symbolic link stands on the way.
+pub(super) fn open_without_links(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, ResolveError> {
+    let name = if path.is_empty() { b"." } else { path };
+    let name = OsStr::from_bytes(name);
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let mut attempt = 0;
+    loop {
+        return match rustix::fs::openat2(root, name, flags, Mode::empty(), how) {
+            Ok(opened) => Ok(opened),
+            Err(Errno::XDEV) => Err(ResolveError::Escapes("the path leaves the root")),
+            Err(Errno::LOOP) => Err(ResolveError::Escapes("a symbolic link stands on the way")),
+            Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => {
+                attempt += 1;
+                continue;
+            }
+            Err(Errno::NOSYS | Errno::PERM) => walk::open_beneath(root, path, flags),
+            Err(error) => Err(ResolveError::Io(error.into())),
+        };
+    }
+}
+
+/// Makes a file without a name.
+pub(super) fn create_nameless(dir: BorrowedFd<'_>, mode: Mode) -> std::io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, ".", flags, mode) {
+        // What a kernel says that takes the flag for another.
+        Err(Errno::ISDIR) => Err(std::io::ErrorKind::Unsupported.into()),
+        Err(error) if is_unsupported(error) => Err(std::io::ErrorKind::Unsupported.into()),
+        result => Ok(result?.into()),
+    }
+}
+
+/// Gives a file without a name one. The direct way is open to who opened the file, on kernels
+/// before 6.10 only with a privilege; the one over `/proc` needs it to be mounted.
+pub(super) fn give_name(dir: BorrowedFd<'_>, file: &File, name: &[u8]) -> std::io::Result<()> {
+    static IS_DIRECT: AtomicBool = AtomicBool::new(true);
+    let name = OsStr::from_bytes(name);
+    if IS_DIRECT.load(Ordering::Relaxed) {
+        match rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH) {
+            // Also what is said of a directory that was removed: the other way decides.
+            Err(Errno::NOENT | Errno::INVAL | Errno::PERM) => {}
+            result => return Ok(result?),
+        }
+    }
+    let link = link_of(file);
+    match rustix::fs::linkat(CWD, link, dir, name, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => {
+            IS_DIRECT.store(false, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(Errno::NOENT | Errno::PERM | Errno::XDEV | Errno::LOOP) => {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+        Err(error) if is_unsupported(error) => Err(std::io::ErrorKind::Unsupported.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The extended attributes of a file whose names `wanted` takes.
+pub(super) fn xattrs(file: &File, wanted: &dyn Fn(&[u8]) -> bool) -> std::io::Result<Vec<Xattr>> {
+    /// Longest list of names, and longest value, that the kernel gives.
+    const BYTES_MAX: usize = 64 << 10;
+    let query = match rustix::fs::flistxattr_query(file) {
+        Err(error) if is_unsupported(error) => 0,
+        result => result?,
+    };
+    if query == 0 {
+        return Ok(Vec::new());
+    }
+    let mut names = vec![0; BYTES_MAX];
+    let length = rustix::fs::flistxattr(file, &mut names[..])?;
+    names.truncate(length);
+    let mut value = vec![0; BYTES_MAX];
+    let mut found = Vec::new();
+    for name in names.split(|&b| b == 0) {
+        if name.is_empty() || !wanted(name) {
+            continue;
+        }
+        match rustix::fs::fgetxattr(file, OsStr::from_bytes(name), &mut value[..]) {
+            Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
+            // It was removed meanwhile, or isn't shown to everybody.
+            Err(Errno::NODATA) => {}
+            Err(error) if is_unsupported(error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
 /// Starts the write-back of a range and doesn't wait. Failures show at the next `fsync`.
-pub(super) fn begin_write_back(file: &std::fs::File, offset: u64, length: u64) {
+pub(super) fn begin_write_back(file: &File, offset: u64, length: u64) {
     let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
         return;
     };
@@ -67,7 +163,7 @@ pub(super) fn begin_write_back(file: &std::fs::File, offset: u64, length: u64) {
 }
 
 /// Opens the same file once more for writing past the page cache.
-pub(super) fn open_direct(file: &std::fs::File) -> std::io::Result<std::fs::File> {
+pub(super) fn open_direct(file: &File) -> std::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(rustix::fs::open(link_of(file), flags, Mode::empty())?.into())
 }

@@ -16,6 +16,10 @@
 use std::fmt;
 use std::io;
 
+#[cfg(not(unix))]
+mod entries_portable;
+#[cfg(unix)]
+mod entries_unix;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(unix))]
@@ -30,20 +34,24 @@ mod unix;
 mod walk;
 
 #[cfg(not(unix))]
+pub use entries_portable::{read, rewind, set_owner, set_times, set_xattr, xattrs};
+#[cfg(unix)]
+pub use entries_unix::{read, rewind, set_owner, set_times, set_xattr, xattrs};
+#[cfg(not(unix))]
 pub use names_portable::{EachName, Handle, copy_range};
 #[cfg(unix)]
 pub use names_unix::{EachName, Handle, copy_range};
 #[cfg(not(unix))]
 pub use portable::{
-    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at,
-    set_mode, space_left, storage_of, write_all_at,
+    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, masked,
+    meta, next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole,
+    read_at, set_mode, space_left, storage_of, write_all_at,
 };
 #[cfg(unix)]
 pub use unix::{
-    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, meta,
-    next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole, read_at,
-    set_mode, space_left, storage_of, write_all_at,
+    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, masked,
+    meta, next_extent, open_direct, open_for_reading, path_from_bytes, preallocate, punch_hole,
+    read_at, set_mode, space_left, storage_of, write_all_at,
 };
 
 /// What stands under a name.
@@ -110,6 +118,9 @@ pub struct Meta {
     /// Its group; `None` where there are none.
     pub group: Option<u32>,
 }
+
+/// An extended attribute: its name and its value.
+pub type Xattr = (Vec<u8>, Vec<u8>);
 
 /// The space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,15 +22,15 @@ use super::walk::open_beneath;
 
 /// How a directory is entered: for search alone where the system can.
 #[cfg(target_os = "linux")]
-const ENTER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const ENTER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const ENTER: OFlags = DIRECTORY;
+pub(super) const ENTER: OFlags = DIRECTORY;
 
 /// How a file is found: without opening it where the system can.
 #[cfg(target_os = "linux")]
-const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+pub(super) const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const FIND: OFlags = super::unix::READ;
+pub(super) const FIND: OFlags = super::unix::READ;
 
 /// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
 /// if that is a number that lasts; decides whether there is to be another.
@@ -291,11 +291,11 @@ pub(super) fn listed_kind(kind: FileType) -> Option<FileKind> {
     (kind != FileType::Unknown).then(|| kind_of(kind))
 }
 
-fn mode_of(mode: u32) -> Mode {
+pub(super) fn mode_of(mode: u32) -> Mode {
     Mode::from_raw_mode(number(mode & 0o7777))
 }
 
-fn timestamps(atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Timestamps {
+pub(super) fn timestamps(atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Timestamps {
     const SECOND: i64 = 1_000_000_000;
     let time = |ns: Option<i64>| Timespec {
         tv_sec: ns.map_or(0, |ns| number(ns.div_euclid(SECOND))),
@@ -307,7 +307,7 @@ fn timestamps(atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Timestamps {
     }
 }
 
-fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<Gid>)> {
+pub(super) fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<Gid>)> {
     // What stands for "leave it" in the system call.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno::INVAL.into());
@@ -317,7 +317,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<
 
 /// Something that was found, held whatever happens to its name.
 #[derive(Debug)]
-pub struct Handle(OwnedFd);
+pub struct Handle(pub(super) OwnedFd);
 
 impl Handle {
     /// Finds what a path names by the ordinary rules, links followed.

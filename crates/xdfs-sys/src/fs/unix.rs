@@ -99,7 +99,7 @@ impl Dir {
     /// `AlreadyExists` if anything has the name, else what the system says.
     pub fn create_new(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        self.open_name(name, flags)
+        self.open_with(name, flags)
     }
 
     /// Opens a file for reading and writing.
@@ -107,10 +107,10 @@ impl Dir {
     /// # Errors
     /// What the system says; also for a symbolic link.
     pub fn open_existing(&self, name: &[u8]) -> io::Result<File> {
-        self.open_name(name, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK)
+        self.open_with(name, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK)
     }
 
-    fn open_name(&self, name: &[u8], flags: OFlags) -> io::Result<File> {
+    fn open_with(&self, name: &[u8], flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, mode)?.into())
@@ -262,8 +262,14 @@ pub fn is_ours(meta: &Meta) -> bool {
 /// Permission bits that a new file gets by the rules of the process (0666 without the umask).
 #[must_use]
 pub fn default_mode() -> u32 {
-    static MODE: OnceLock<u32> = OnceLock::new();
-    *MODE.get_or_init(|| 0o666 & !umask())
+    masked(0o666)
+}
+
+/// What the rules of the process (the umask) leave of permission bits.
+#[must_use]
+pub fn masked(mode: u32) -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    mode & !*UMASK.get_or_init(umask)
 }
 
 fn umask() -> u32 {

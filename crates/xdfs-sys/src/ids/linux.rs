@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 
-use nix::unistd::{User, getgrouplist, getresgid, getresuid};
+use nix::unistd::{Group, User, getgrouplist, getresgid, getresuid};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, capabilities, set_capabilities, set_thread_groups,
@@ -76,4 +76,33 @@ pub(super) fn take_on(ids: &Ids) -> io::Result<()> {
     }
     // The same: or the account could read the memory of all other threads.
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// The number of the user with this name.
+pub(super) fn user_of_name(name: &str) -> io::Result<Option<u32>> {
+    // No account has such a name.
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
+}
+
+/// The number of the group with this name.
+pub(super) fn group_of_name(name: &str) -> io::Result<Option<u32>> {
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
+}
+
+/// The name of the user with this number.
+pub(super) fn name_of_user(uid: u32) -> io::Result<Option<String>> {
+    let user = User::from_uid(nix::unistd::Uid::from_raw(uid))?;
+    Ok(user.map(|user| user.name))
+}
+
+/// The name of the group with this number.
+pub(super) fn name_of_group(gid: u32) -> io::Result<Option<String>> {
+    let group = Group::from_gid(nix::unistd::Gid::from_raw(gid))?;
+    Ok(group.map(|group| group.name))
 }

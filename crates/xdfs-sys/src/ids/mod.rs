@@ -15,6 +15,40 @@ mod tests;
 
 use std::io;
 
+/// The number of the user with this name, as the system's database of users says; `None` if there
+/// is none, and on other systems than Linux. Takes as long as the database does, which may be in
+/// the network; so do the other three.
+///
+/// # Errors
+/// What the system says.
+pub fn user_of_name(name: &str) -> io::Result<Option<u32>> {
+    imp::user_of_name(name)
+}
+
+/// The number of the group with this name.
+///
+/// # Errors
+/// What the system says.
+pub fn group_of_name(name: &str) -> io::Result<Option<u32>> {
+    imp::group_of_name(name)
+}
+
+/// The name of the user with this number.
+///
+/// # Errors
+/// What the system says.
+pub fn name_of_user(uid: u32) -> io::Result<Option<String>> {
+    imp::name_of_user(uid)
+}
+
+/// The name of the group with this number.
+///
+/// # Errors
+/// What the system says.
+pub fn name_of_group(gid: u32) -> io::Result<Option<String>> {
+    imp::name_of_group(gid)
+}
+
 /// What the kernel knows an account by: its user, its group and its supplementary groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {

@@ -24,3 +24,19 @@ pub(super) fn has(_: &Ids) -> io::Result<bool> {
 pub(super) fn take_on(_: &Ids) -> io::Result<()> {
     Err(unsupported())
 }
+
+pub(super) fn user_of_name(_: &str) -> io::Result<Option<u32>> {
+    Ok(None)
+}
+
+pub(super) fn group_of_name(_: &str) -> io::Result<Option<u32>> {
+    Ok(None)
+}
+
+pub(super) fn name_of_user(_: u32) -> io::Result<Option<String>> {
+    Ok(None)
+}
+
+pub(super) fn name_of_group(_: u32) -> io::Result<Option<String>> {
+    Ok(None)
+}

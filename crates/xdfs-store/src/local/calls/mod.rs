@@ -15,6 +15,7 @@ mod copy;
 mod list;
 mod look;
 mod names;
+mod sync;
 mod tree;
 
 use std::io;
@@ -24,6 +25,8 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
 
 use super::{LocalStore, path};
+
+pub(super) use names::make_directories;
 
 /// Answers a call.
 pub(super) fn answer(
@@ -115,6 +118,7 @@ fn dispatch(
         } => done(attributes::set_owner(paths, path, [*uid, *gid], *follow)),
         Call::Truncate { path, length } => done(attributes::truncate(paths, path, *length)),
         Call::Space { path } => look::space(paths, path),
+        Call::Sync { path } => done(sync::sync(paths, path)),
         Call::Checksum {
             path,
             offset,
@@ -182,7 +186,7 @@ fn not_found(path: &[u8]) -> Fault {
 }
 
 /// What is known, in the form of an answer.
-fn attributes(meta: &Meta) -> Attributes {
+pub(super) fn attributes(meta: &Meta) -> Attributes {
     let (device, inode) = meta.identity.unwrap_or_default();
     Attributes {
         kind: kind(meta.kind),
@@ -214,8 +218,8 @@ fn kind(kind: fs::FileKind) -> FileKind {
 }
 
 /// How the paths of a store are resolved.
-struct Paths<'a> {
-    store: &'a LocalStore,
+pub(super) struct Paths<'a> {
+    pub(super) store: &'a LocalStore,
 }
 
 /// A name in a directory that is held open. Nothing need have it.
@@ -234,7 +238,7 @@ impl Paths<'_> {
     }
 
     /// Refuses what no path of a call may have.
-    fn check(&self, asked: &[u8]) -> Result<(), Fault> {
+    pub(super) fn check(&self, asked: &[u8]) -> Result<(), Fault> {
         path::check_bytes("", asked)?;
         if self.root().is_none() && asked.is_empty() {
             return Err(Fault::new(Code::InvalidArgument, "", "the path is empty"));
@@ -246,7 +250,7 @@ impl Paths<'_> {
     }
 
     /// Opens a directory to look names up in it.
-    fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
+    pub(super) fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
         match self.root() {
             Some(root) => root.enter_beneath(path::beneath(asked)),
             None => Ok(Dir::enter(&fs::path_from_bytes(asked)?)?),

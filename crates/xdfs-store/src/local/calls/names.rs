@@ -18,7 +18,7 @@ pub(super) fn make_directory(
     paths.check(asked)?;
     mode.map_or(Ok(()), |mode| check_mode(asked, mode))?;
     if parents {
-        return make_all(paths, asked, mode);
+        return make_all(paths, asked, mode, &mut || Ok(()), &mut 0);
     }
     let name = match paths.name(asked) {
         // The root, or '.': it is there.
@@ -41,8 +41,24 @@ fn is_taken(paths: &Paths<'_>, asked: &[u8]) -> bool {
     name.is_ok_and(|name| matches!(name.meta(), Ok(Some(_))))
 }
 
-/// Makes a directory and those above it that are missing.
-fn make_all(paths: &Paths<'_>, asked: &[u8], mode: Option<u32>) -> Result<(), Fault> {
+/// Makes a directory and those above it that are missing. `allow` is asked before each, and `made`
+/// counts them.
+pub(in super::super) fn make_directories(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    allow: &mut dyn FnMut() -> Result<(), Fault>,
+    made: &mut u64,
+) -> Result<(), Fault> {
+    make_all(paths, asked, None, allow, made)
+}
+
+fn make_all(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    mode: Option<u32>,
+    allow: &mut dyn FnMut() -> Result<(), Fault>,
+    made: &mut u64,
+) -> Result<(), Fault> {
     // From behind, since most of the directories are mostly there.
     let mut missing = Vec::new();
     let mut rest = asked;
@@ -77,12 +93,14 @@ fn make_all(paths: &Paths<'_>, asked: &[u8], mode: Option<u32>) -> Result<(), Fa
         }
         let name = paths.name(next).map_err(|fault| fault.path(asked))?;
         let mode = if missing.is_empty() { mode } else { None };
+        allow()?;
         match name.dir.make_dir(name.name, mode) {
+            Ok(()) => *made += 1,
             // Somebody else made it at this moment, or it is a link that leads nowhere.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 paths.enter(next).map_err(|_| io_fault(asked, &error))?;
             }
-            made => made.map_err(|error| io_fault(asked, &error))?,
+            Err(error) => return Err(io_fault(asked, &error)),
         }
     }
     let there = paths.enter(asked).map(|_| ());

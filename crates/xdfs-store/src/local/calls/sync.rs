@@ -1,0 +1,42 @@
+//! The call that makes changes durable.
+
+use std::io;
+
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::FileKind;
+
+use super::super::path;
+use super::{Paths, io_fault};
+
+/// Makes the file system durable that holds a path. A failure is final: the system may have dropped
+/// what it couldn't write, and another call wouldn't tell.
+pub(super) fn sync(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
+    let found = paths.find(asked)?;
+    let meta = found.meta().map_err(|error| io_fault(asked, &error))?;
+    if !matches!(meta.kind, FileKind::Regular | FileKind::Directory) {
+        let cause = format!("it is {}, by which no file system can be found", meta.kind);
+        let fault = Fault::new(Code::NotRegularFile, "", cause).path(asked);
+        return Err(fault.hint("name the directory that it stands in"));
+    }
+    let synced = match found.sync_file_system() {
+        // A file that may be written and not read: its directory will do.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let (parent, last) = path::split(asked);
+            if last.is_empty() {
+                Err(error)
+            } else {
+                paths
+                    .find(if parent.is_empty() { b"." } else { parent })?
+                    .sync_file_system()
+            }
+        }
+        synced => synced,
+    };
+    synced.map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => {
+            let cause = "this system can't make a whole file system durable";
+            Fault::new(Code::Unsupported, "", cause).path(asked)
+        }
+        _ => Fault::from_io("", asked, &error),
+    })
+}

@@ -1,0 +1,144 @@
+//! What is kept of an entry beside its content, given to what was made.
+//!
+//! The order matters: a new owner takes the bits of set-user-id away, a new mode changes an access
+//! control list, and everything changes times.
+
+use std::fs::File;
+use std::io;
+
+use xdfs_proto::Code;
+use xdfs_proto::pack::{Metadata, Owner};
+use xdfs_sys::fs::{self, Handle};
+
+use super::Problem;
+use super::owners::OwnerNumbers;
+
+/// The bits by which a program runs as its owner or group.
+pub(super) const SET_ID: u32 = 0o6000;
+
+/// Whether an extended attribute is one that packs carry.
+pub(super) fn is_carried(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name == b"system.posix_acl_access"
+        || name == b"system.posix_acl_default"
+}
+
+/// Something that is open.
+pub(super) trait Thing {
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()>;
+    fn set_mode(&self, mode: u32) -> io::Result<()>;
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()>;
+    fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()>;
+}
+
+impl Thing for File {
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        fs::set_owner(self, Some(uid), Some(gid))
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        fs::set_mode(self, mode)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        fs::set_xattr(self, name, value)
+    }
+
+    fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
+        fs::set_times(self, atime_ns, mtime_ns)
+    }
+}
+
+impl Thing for Handle {
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        self.set_owner(Some(uid), Some(gid))
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        self.set_mode(mode)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        self.set_xattr(name, value)
+    }
+
+    fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
+        self.set_times(atime_ns, mtime_ns)
+    }
+}
+
+/// The first thing that went wrong; the rest is done all the same.
+#[derive(Debug, Default)]
+pub(super) struct Wrong(Option<(&'static str, Problem)>);
+
+impl Wrong {
+    pub(super) fn note(&mut self, what: &'static str, result: Result<(), Problem>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(problem) => {
+                self.0.get_or_insert((what, problem));
+                false
+            }
+        }
+    }
+
+    /// The problem of an entry that is there.
+    pub(super) fn end(self) -> Result<(), Problem> {
+        let Some((what, mut problem)) = self.0 else {
+            return Ok(());
+        };
+        let cause = &problem.fault.cause;
+        problem.fault.cause = format!("it is there, but its {what} could not be set: {cause}");
+        Err(problem)
+    }
+}
+
+/// Gives a thing its metadata. `has` is the mode that it has, if that is known.
+pub(super) fn give(
+    thing: &dyn Thing,
+    metadata: &Metadata<'_>,
+    mut mode: Option<u32>,
+    has: Option<u32>,
+    owners: &mut OwnerNumbers,
+    wrong: &mut Wrong,
+) {
+    let io = |result: io::Result<()>| result.map_err(|error| Problem::io(&error));
+    let mut is_as_made = true;
+    if let Some(owner) = &metadata.owner {
+        let given = give_owner(owner, owners, |uid, gid| thing.set_owner(uid, gid));
+        if !wrong.note("owner", given) {
+            // What would run as the owner that it should have isn't to run as another.
+            mode = mode.map(|mode| mode & !SET_ID);
+        }
+        is_as_made = false;
+    }
+    if let Some(mode) = mode
+        && (has != Some(mode) || (!is_as_made && mode & SET_ID != 0))
+    {
+        wrong.note("mode", io(thing.set_mode(mode)));
+    }
+    for (name, value) in &metadata.xattrs {
+        let given = if is_carried(name) {
+            io(thing.set_xattr(name, value))
+        } else {
+            let name = name.escape_ascii();
+            let cause = format!("'{name}' is neither a user's attribute nor a list of access");
+            Err(Problem::new(Code::PermissionDenied, cause))
+        };
+        wrong.note("extended attributes", given);
+    }
+    if metadata.mtime_ns.is_some() || metadata.atime_ns.is_some() {
+        let given = io(thing.set_times(metadata.atime_ns, metadata.mtime_ns));
+        wrong.note("times", given);
+    }
+}
+
+/// Finds the numbers of an owner and has them set.
+pub(super) fn give_owner(
+    owner: &Owner<'_>,
+    owners: &mut OwnerNumbers,
+    set: impl FnOnce(u32, u32) -> io::Result<()>,
+) -> Result<(), Problem> {
+    let (uid, gid) = owners.of(owner)?;
+    set(uid, gid).map_err(|error| Problem::io(&error))
+}

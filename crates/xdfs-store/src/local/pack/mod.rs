@@ -1,0 +1,149 @@
+//! Packs on this machine: many small entries of a tree made, or read, with as few system calls as
+//! each allows.
+//!
+//! The directory of the transfer is resolved once, as any other path. From there on every name is
+//! resolved beneath it, and a symbolic link on the way is refused even where it would stay inside:
+//! a tree can't write through a link that it made before, nor can somebody who swaps a directory
+//! for one.
+//!
+//! - A file is written without a name, and gets one when it is complete; where the system can't do
+//!   that, or the name is taken, it is written or named under a hidden name first and renamed. What
+//!   a crash leaves is hidden as unfinished transfers are.
+//! - Nothing is synchronised: that is what [`Call::Sync`](xdfs_proto::path::Call::Sync) is for.
+//! - Extended attributes are those of users (`user.`) and access control lists. Others mean
+//!   something to the system itself, and would give away what permission bits don't.
+
+mod dirs;
+mod metadata;
+mod owners;
+mod place;
+mod read;
+mod write;
+
+pub use read::{Added, PackSource};
+
+use std::io;
+
+use xdfs_proto::pack::Entry;
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::fs::ResolveError;
+
+pub(super) use write::write;
+
+use super::path;
+
+/// Who decides about the entries of a pack while it is carried out. What isn't overridden allows.
+pub trait PackRules {
+    /// Asked before an entry is carried out. Tells whether it may replace what stands under its
+    /// name; without it what is there stays as it is.
+    ///
+    /// # Errors
+    /// Why it isn't carried out. Other entries are.
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<bool, Fault>;
+
+    /// Asked before a directory is made that no entry names.
+    ///
+    /// # Errors
+    /// Why the entry that needs it isn't carried out.
+    fn directory(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Whether [`PackChange::replaced_bytes`] is wanted, for which more has to be looked at.
+    fn counts(&self) -> bool {
+        false
+    }
+}
+
+/// What carrying out a pack has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackChange {
+    /// Names that are there now and weren't before, directories that no entry names included.
+    pub names: u64,
+    /// Of these, directories that no entry names.
+    pub directories: u64,
+    /// Bytes of the files and further names of files that were made.
+    pub bytes: u64,
+    /// Bytes of the files that were replaced, if [`PackRules::counts`].
+    pub replaced_bytes: u64,
+}
+
+/// Why an entry isn't carried out.
+#[derive(Debug)]
+struct Problem {
+    fault: Fault,
+    /// It is the same for all that follow.
+    is_final: bool,
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        Self {
+            fault,
+            is_final: false,
+        }
+    }
+}
+
+impl Problem {
+    /// A system call failed. Operation and path are added later.
+    fn io(error: &io::Error) -> Self {
+        use io::ErrorKind as K;
+        let kind = error.kind();
+        let fault = match kind {
+            K::AlreadyExists => Fault::new(Code::AlreadyExists, "", "the name is taken")
+                .hint("use --force to overwrite"),
+            K::InvalidInput => Fault::new(
+                Code::InvalidArgument,
+                "",
+                "the file system doesn't take this",
+            ),
+            _ => Fault::from_io("", b"", error),
+        };
+        Self {
+            fault,
+            is_final: matches!(
+                kind,
+                K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem
+            ),
+        }
+    }
+
+    fn resolve(error: &ResolveError) -> Self {
+        match error {
+            ResolveError::Io(error) => Self::io(error),
+            error => Fault::new(Code::PathEscape, "", error.to_string()).into(),
+        }
+    }
+
+    fn new(code: Code, cause: impl Into<String>) -> Self {
+        Fault::new(code, "", cause).into()
+    }
+}
+
+/// The last component of a path of a pack, and the directory that it stands in.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(cut) => (&path[..cut], &path[cut + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Refuses a name that is ours, or that isn't one on this system.
+fn check_name(name: &[u8]) -> Result<(), Problem> {
+    if path::is_hidden_name(name) {
+        return Err(path::hidden_fault("", b"").into());
+    }
+    if cfg!(windows) && name.iter().any(|b| matches!(b, b'\\' | b':')) {
+        let cause = "no name has a backslash or a colon on this system";
+        return Err(Problem::new(Code::InvalidArgument, cause));
+    }
+    Ok(())
+}
+
+/// A path of a pack as the one who asked would write it.
+fn shown(root: &[u8], path: &[u8]) -> Vec<u8> {
+    let needs_separator = !(root.is_empty() || path.is_empty() || root.ends_with(b"/"));
+    let separator: &[u8] = if needs_separator { b"/" } else { b"" };
+    [root, separator, path].concat()
+}

@@ -1,0 +1,208 @@
+//! How what was made gets its name.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use xdfs_proto::Code;
+use xdfs_sys::fs::{self, Dir, FileKind};
+
+use super::super::path::PARTIAL_SUFFIX;
+use super::Problem;
+
+/// How often another hidden name is tried.
+const ATTEMPTS: u32 = 16;
+
+/// A hidden name that nothing has: of this process and moment, and a number.
+fn hidden_name() -> Vec<u8> {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let process = PROCESS.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seed = (process::id(), now.map_or(0, |now| now.as_nanos()));
+        let hash = blake3::hash(format!("{seed:?}").as_bytes());
+        hash.as_bytes()[..8]
+            .iter()
+            .fold(0, |n, b| n << 8 | u64::from(*b))
+    });
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".{process:016x}-{next}{PARTIAL_SUFFIX}").into_bytes()
+}
+
+/// What came of giving a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Nothing had it.
+    New,
+    /// What had it is gone. The length, if it was a file and that was asked for.
+    Replaced(u64),
+}
+
+/// Where something gets its name.
+pub(super) struct Place<'a> {
+    pub(super) dir: &'a Dir,
+    pub(super) name: &'a [u8],
+    /// What has the name is replaced.
+    pub(super) replace: bool,
+    /// The length of what is replaced is asked for.
+    pub(super) counts: bool,
+}
+
+impl Place<'_> {
+    /// Makes something by one call that fails if the name is taken.
+    pub(super) fn make(
+        &self,
+        mut make: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<Named, Problem> {
+        match make(self.name) {
+            Ok(()) => return Ok(Named::New),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Problem::io(&error)),
+        }
+        if !self.replace {
+            return Err(self.taken());
+        }
+        let (hidden, ()) = hide(make)?;
+        let named = self.rename(&hidden);
+        // Two names of one file both stay when one is renamed to the other.
+        self.remove(&hidden);
+        named
+    }
+
+    /// Writes a file, has it `dress`ed, and gives it its name. `nameless` is whether files without
+    /// a name can be made here, as far as that is known. The file is made with `mode`, or what the
+    /// rules of the process leave of it: `dress` is told which it has.
+    pub(super) fn file(
+        &self,
+        data: &[u8],
+        mode: u32,
+        nameless: &mut bool,
+        dress: &mut dyn FnMut(&File, u32),
+    ) -> Result<Named, Problem> {
+        if *nameless {
+            match self.dir.create_nameless(mode) {
+                Ok(file) => {
+                    write(&file, data)?;
+                    dress(&file, fs::masked(mode));
+                    match self.name_file(&file) {
+                        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                            *nameless = false;
+                        }
+                        result => return self.named(result, &file),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => *nameless = false,
+                Err(error) => return Err(Problem::io(&error)),
+            }
+        }
+        // It would be found out in the end, but need not be written then.
+        if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
+            return Err(self.taken());
+        }
+        let (hidden, file) = hide(|name| self.dir.create_new(name))?;
+        if let Err(problem) = write(&file, data) {
+            self.remove(&hidden);
+            return Err(problem);
+        }
+        let made = fs::set_mode(&file, fs::masked(mode));
+        dress(&file, if made.is_ok() { fs::masked(mode) } else { 0 });
+        // Some systems rename no file that is open.
+        drop(file);
+        self.rename(&hidden)
+    }
+
+    fn name_file(&self, file: &File) -> io::Result<()> {
+        self.dir.give_name(file, self.name)
+    }
+
+    /// What comes of a file without a name that may have got one.
+    fn named(&self, result: io::Result<()>, file: &File) -> Result<Named, Problem> {
+        match result {
+            Ok(()) => Ok(Named::New),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !self.replace {
+                    return Err(self.taken());
+                }
+                let (hidden, ()) = hide(|name| self.dir.give_name(file, name))?;
+                self.rename(&hidden)
+            }
+            Err(error) => Err(Problem::io(&error)),
+        }
+    }
+
+    /// Gives what has a hidden name its own.
+    fn rename(&self, hidden: &[u8]) -> Result<Named, Problem> {
+        let result = self.rename_hidden(hidden);
+        if result.is_err() {
+            self.remove(hidden);
+        }
+        result
+    }
+
+    fn rename_hidden(&self, hidden: &[u8]) -> Result<Named, Problem> {
+        if !self.replace {
+            return match self.dir.rename_new(hidden, self.name) {
+                Ok(()) => Ok(Named::New),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(self.taken()),
+                Err(error) => Err(Problem::io(&error)),
+            };
+        }
+        let mut replaced = Named::Replaced(0);
+        if self.counts {
+            replaced = match self.dir.meta_of(self.name) {
+                Ok(None) => Named::New,
+                Ok(Some(meta)) if meta.kind == FileKind::Regular => Named::Replaced(meta.length),
+                _ => replaced,
+            };
+        }
+        match self.dir.rename(hidden, self.name) {
+            Ok(()) => Ok(replaced),
+            // Systems have several words for a directory that is in the way.
+            Err(error) => Err(match self.dir.meta_of(self.name) {
+                Ok(Some(meta)) if meta.kind == FileKind::Directory => is_directory(),
+                _ => Problem::io(&error),
+            }),
+        }
+    }
+
+    /// Removes a hidden name. If that fails it stays hidden.
+    fn remove(&self, hidden: &[u8]) {
+        let _ = self.dir.remove(hidden);
+    }
+
+    /// The problem of a name that something has.
+    fn taken(&self) -> Problem {
+        match self.dir.meta_of(self.name) {
+            Ok(Some(meta)) if meta.kind == FileKind::Directory => is_directory(),
+            _ => Problem::io(&io::ErrorKind::AlreadyExists.into()),
+        }
+    }
+}
+
+fn is_directory() -> Problem {
+    Problem::new(Code::IsDirectory, "a directory has this name")
+}
+
+/// Makes something under a hidden name.
+fn hide<T>(mut make: impl FnMut(&[u8]) -> io::Result<T>) -> Result<(Vec<u8>, T), Problem> {
+    let mut attempt = 0;
+    loop {
+        let name = hidden_name();
+        match make(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
+                attempt += 1;
+            }
+            result => return result.map(|made| (name, made)).map_err(|e| Problem::io(&e)),
+        }
+    }
+}
+
+fn write(mut file: &File, data: &[u8]) -> Result<(), Problem> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    file.write_all(data).map_err(|error| Problem::io(&error))
+}

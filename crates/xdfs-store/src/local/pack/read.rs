@@ -1,0 +1,345 @@
+//! Packs of what is there.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use xdfs_proto::pack::{Content, Entry, Keep, Metadata, Owner, PackWriter, Xattr, is_path};
+use xdfs_proto::path::Attributes;
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_sys::fs::{self, Dir, FileKind, Meta};
+
+use super::super::calls::{self, Paths};
+use super::super::{LocalStore, path};
+use super::dirs::Dirs;
+use super::metadata::is_carried;
+use super::owners::OwnerNames;
+use super::{Problem, check_name, shown, split};
+
+const OPERATION: &str = "read a pack";
+/// How often a file that changes is read anew.
+const ATTEMPTS: u32 = 4;
+
+/// Takes what stands beneath a directory into packs, by its names.
+///
+/// A small file costs four system calls: it is opened, looked at, read and closed.
+#[derive(Debug)]
+pub struct PackSource {
+    root: Vec<u8>,
+    dirs: Dirs,
+    keep: Keep,
+    file_bytes_max: u64,
+    owners: OwnerNames,
+    limits: Limits,
+}
+
+/// What became of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is in the pack.
+    Done,
+    /// It is a file that is too large for a pack, or for any room in this one.
+    Large(Attributes),
+    /// The pack has no room for it; the next will.
+    Full,
+    /// It can't be had.
+    Failed(Fault),
+}
+
+/// What is found under a name, once it was looked at.
+struct Found<'a> {
+    path: &'a [u8],
+    meta: Meta,
+    xattrs: Vec<fs::Xattr>,
+}
+
+impl PackSource {
+    /// Opens the directory `root` of a store, to take from what is beneath it: files of up to
+    /// `file_bytes_max` bytes, with the time of the last change, the mode, and what is to be kept.
+    pub(in super::super) fn open(
+        store: &LocalStore,
+        root: &[u8],
+        keep: Keep,
+        file_bytes_max: u32,
+    ) -> Result<Self, Fault> {
+        let paths = Paths { store };
+        paths.check(root).map_err(|mut fault| {
+            fault.operation = OPERATION.into();
+            fault
+        })?;
+        let base = paths.enter(root);
+        let base = base.map_err(|error| path::resolve_fault(OPERATION, root, &error))?;
+        Ok(Self {
+            root: root.to_vec(),
+            dirs: Dirs::new(base),
+            keep,
+            file_bytes_max: file_bytes_max.into(),
+            owners: OwnerNames::default(),
+            limits: Limits::default(),
+        })
+    }
+
+    /// Adds what a path beneath the directory names. Further names of a file are files of their
+    /// own here.
+    pub fn add(&mut self, path: &[u8], pack: &mut PackWriter) -> Added {
+        match self.try_add(path, pack) {
+            Ok(Some(large)) => Added::Large(calls::attributes(&large.meta)),
+            Ok(None) => Added::Done,
+            Err(Miss::Full) => Added::Full,
+            Err(Miss::Problem(problem)) => Added::Failed(self.fault(path, problem)),
+        }
+    }
+
+    /// Grants a wish as far as the pack has room: an entry for each name, in order.
+    pub fn grant(&mut self, names: &[Vec<u8>], pack: &mut PackWriter) {
+        for name in names {
+            if !self.grant_one(name, pack, Ok(())) {
+                return;
+            }
+        }
+    }
+
+    /// Adds the entry that answers the wish for a name: also one of a file that is too large, and
+    /// one of what can't be had. If it is `refused` that is said. `false` if the pack has no room.
+    #[must_use]
+    pub fn grant_one(
+        &mut self,
+        path: &[u8],
+        pack: &mut PackWriter,
+        refused: Result<(), Fault>,
+    ) -> bool {
+        let fault = match refused {
+            Err(fault) => fault,
+            Ok(()) => match self.try_add(path, pack) {
+                Ok(None) => return true,
+                Ok(Some(large)) => {
+                    let size = large.meta.length;
+                    return pack.entry(&Entry {
+                        path,
+                        metadata: self.metadata(&large.meta, &large.xattrs),
+                        content: Content::Large(size),
+                    });
+                }
+                Err(Miss::Full) => return false,
+                Err(Miss::Problem(problem)) => self.fault(path, problem),
+            },
+        };
+        pack.entry(&Entry {
+            path,
+            metadata: Metadata::default(),
+            content: Content::Failed(fault),
+        })
+    }
+
+    fn fault(&self, path: &[u8], problem: Problem) -> Fault {
+        let mut fault = problem.fault;
+        fault.operation = OPERATION.into();
+        fault.path(shown(&self.root, path))
+    }
+
+    /// Adds what a path names; returns what is a file that is too large.
+    fn try_add<'a>(
+        &mut self,
+        path: &'a [u8],
+        pack: &mut PackWriter,
+    ) -> Result<Option<Found<'a>>, Miss> {
+        if !is_path(path, &self.limits) {
+            let cause = "it isn't a path beneath the directory";
+            return Err(Problem::new(Code::InvalidArgument, cause).into());
+        }
+        let (parent, name) = match path {
+            b"" => (path, &b"."[..]),
+            path => split(path),
+        };
+        check_name(name)?;
+        let dir = self.dirs.find(parent)?;
+        let file = match dir.open_name(name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Problem::io(&error).into());
+            }
+            Err(error) => return self.closed(path, &dir, name, &error, pack),
+        };
+        self.opened(path, &file, pack)
+    }
+
+    /// Adds something that is open.
+    fn opened<'a>(
+        &mut self,
+        path: &'a [u8],
+        file: &File,
+        pack: &mut PackWriter,
+    ) -> Result<Option<Found<'a>>, Miss> {
+        for _ in 0..ATTEMPTS {
+            let meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
+            let mut found = Found {
+                path,
+                meta,
+                xattrs: Vec::new(),
+            };
+            if self.keep.xattrs {
+                let read = fs::xattrs(file, &is_carried);
+                found.xattrs = read.map_err(|error| Problem::io(&error))?;
+            }
+            match meta.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => {
+                    self.put(&found, Content::Directory, pack)?;
+                    return Ok(None);
+                }
+                FileKind::Fifo => {
+                    self.put(&found, Content::Fifo, pack)?;
+                    return Ok(None);
+                }
+                kind => return Err(unsupported(kind).into()),
+            }
+            if meta.length > self.file_bytes_max {
+                return Ok(Some(found));
+            }
+            match self.content(&found, file, pack) {
+                Ok(true) => return Ok(None),
+                // No pack has room for it.
+                Ok(false) if pack.is_empty() => return Ok(Some(found)),
+                Ok(false) => return Err(Miss::Full),
+                Err(Read::Changed) => {
+                    fs::rewind(file).map_err(|error| Problem::io(&error))?;
+                }
+                Err(Read::Io(error)) => return Err(Problem::io(&error).into()),
+            }
+        }
+        let cause = "it changes while it is read";
+        let fault = Fault::new(Code::SourceChanged, "", cause);
+        let hint = "run the same command again when nothing writes to the file";
+        Err(Problem::from(fault.hint(hint)).into())
+    }
+
+    /// Adds something that can't be opened: a link, or what may not be read.
+    fn closed<'a>(
+        &mut self,
+        path: &'a [u8],
+        dir: &Arc<Dir>,
+        name: &[u8],
+        error: &io::Error,
+        pack: &mut PackWriter,
+    ) -> Result<Option<Found<'a>>, Miss> {
+        let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
+        let Some(meta) = meta else {
+            return Err(Problem::io(&io::ErrorKind::NotFound.into()).into());
+        };
+        let found = Found {
+            path,
+            meta,
+            xattrs: Vec::new(),
+        };
+        match meta.kind {
+            FileKind::Symlink => {
+                let target = dir.read_link(name).map_err(|error| Problem::io(&error))?;
+                self.put(&found, Content::Symlink(&target), pack)?;
+            }
+            FileKind::Directory if !self.keep.xattrs => {
+                self.put(&found, Content::Directory, pack)?;
+            }
+            FileKind::Fifo if !self.keep.xattrs => self.put(&found, Content::Fifo, pack)?,
+            FileKind::Regular | FileKind::Directory | FileKind::Fifo => {
+                return Err(Problem::io(error).into());
+            }
+            kind => return Err(unsupported(kind).into()),
+        }
+        Ok(None)
+    }
+
+    /// Reads a file into the pack. `false` if there is no room.
+    fn content(
+        &mut self,
+        found: &Found<'_>,
+        file: &File,
+        pack: &mut PackWriter,
+    ) -> Result<bool, Read> {
+        let length = usize::try_from(found.meta.length).unwrap_or(usize::MAX);
+        let metadata = self.metadata(&found.meta, &found.xattrs);
+        // One byte more, so that one call finds the end too.
+        pack.file(found.path, &metadata, length.saturating_add(1), |room| {
+            let mut filled = 0;
+            while filled < room.len() {
+                match fs::read(file, &mut room[filled..]).map_err(Read::Io)? {
+                    0 => break,
+                    read => filled += read,
+                }
+                if filled == length {
+                    // Less than was asked for: the end.
+                    break;
+                }
+            }
+            if filled == length {
+                Ok(filled)
+            } else {
+                Err(Read::Changed)
+            }
+        })
+    }
+
+    fn put(
+        &mut self,
+        found: &Found<'_>,
+        content: Content<'_>,
+        pack: &mut PackWriter,
+    ) -> Result<(), Miss> {
+        let entry = Entry {
+            path: found.path,
+            metadata: self.metadata(&found.meta, &found.xattrs),
+            content,
+        };
+        if pack.entry(&entry) {
+            Ok(())
+        } else if pack.is_empty() {
+            let cause = "what is kept of it is too much for a pack";
+            Err(Problem::new(Code::LimitExceeded, cause).into())
+        } else {
+            Err(Miss::Full)
+        }
+    }
+
+    fn metadata<'a>(&'a mut self, meta: &Meta, xattrs: &'a [fs::Xattr]) -> Metadata<'a> {
+        let owner = meta.owner.zip(meta.group).filter(|_| self.keep.owner);
+        let owner: Option<Owner<'a>> = match owner {
+            Some((uid, gid)) => {
+                self.owners.learn(uid, gid);
+                Some(self.owners.of(uid, gid))
+            }
+            None => None,
+        };
+        let xattrs = xattrs
+            .iter()
+            .map(|(name, value)| -> Xattr<'a> { (name, value) });
+        Metadata {
+            mode: meta.mode.and_then(|mode| u16::try_from(mode).ok()),
+            mtime_ns: Some(meta.mtime_ns),
+            atime_ns: self.keep.read_times.then_some(meta.atime_ns),
+            owner,
+            xattrs: xattrs.collect(),
+        }
+    }
+}
+
+/// Why nothing was added.
+enum Miss {
+    Full,
+    Problem(Problem),
+}
+
+impl From<Problem> for Miss {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+/// Why a file wasn't read.
+enum Read {
+    Changed,
+    Io(io::Error),
+}
+
+fn unsupported(kind: FileKind) -> Problem {
+    let cause = format!("it is {kind}, which isn't transferred");
+    Problem::new(Code::Unsupported, cause)
+}
