@@ -369,14 +369,14 @@ impl Inside<'_, '_> {
                 removed.map(|entries| Answer::Removed { entries })
             }
             Call::Truncate { path, length } => {
-                let before = self.stat(path, true)?.size;
-                let more = length.saturating_sub(before);
+                // Each name of the file is counted.
+                let found = self.stat(path, true)?;
+                let (before, names) = (found.size, found.links.max(1));
+                let more = length.saturating_sub(before).saturating_mul(names);
                 take(counted, path, more, 0)?;
                 let result = self.pass(call);
-                match &result {
-                    Ok(_) => ledger.give(before.saturating_sub(*length), 0),
-                    Err(_) => ledger.give(more, 0),
-                }
+                let less = before.saturating_sub(*length).saturating_mul(names);
+                ledger.give(if result.is_ok() { less } else { more }, 0);
                 result
             }
             call => self.pass(call),

@@ -457,3 +457,35 @@ fn calls_take_from_the_quota_and_give_back() {
     }
     check((6000, 3));
 }
+
+/// Else an empty file with many names would give back more than it took.
+#[test]
+fn a_file_with_many_names_counts_by_each_of_them() {
+    let temp = tempfile::tempdir().unwrap();
+    let settings = "[[export]]\nname = 'q'\npath = 'ROOT'\nquota_bytes = 10000
+        grant = [{ user = '*', rights = 'all' }]";
+    let exports = parse(temp.path(), settings).unwrap();
+    let alice = store(&exports, &user("alice"));
+    let assert_used = |expected| {
+        let used = exports.shared.ledger(temp.path()).used();
+        assert_eq!(used, expected);
+    };
+    let done = |call: Call| ask(&*alice, &call).unwrap();
+    put(&*alice, &request("q/other"), 1000).unwrap();
+    put(&*alice, &request("q/0"), 0).unwrap();
+    for name in ["q/1", "q/2"] {
+        done(link("q/0", name));
+    }
+    let longer = ask(&*alice, &truncate("q/0", 3001));
+    assert_fault(longer, Code::QuotaExceeded, "q/0");
+    assert_used((1000, 4));
+    done(truncate("q/0", 3000));
+    assert_used((10_000, 4));
+    done(remove("q/1"));
+    assert_used((7000, 3));
+    done(truncate("q/2", 1000));
+    assert_used((3000, 3));
+    done(remove("q/0"));
+    done(remove("q/2"));
+    assert_used((1000, 1));
+}
