@@ -346,6 +346,7 @@ impl Inside<'_, '_> {
         let ledger = &counted.ledger;
         match call {
             Call::MakeDirectory { path, .. } => {
+                let _alone = ledger.alone();
                 let before = self.missing(path);
                 take(counted, path, 0, before)?;
                 let result = self.pass(call);
@@ -358,25 +359,36 @@ impl Inside<'_, '_> {
                 self.pass(call).inspect_err(|_| ledger.give(0, 1))
             }
             Call::RemoveFile { path } | Call::RemoveDirectory { path } => {
+                let _alone = ledger.alone();
                 let length = counted.replaced(trimmed(path)).unwrap_or(0);
                 self.pass(call).inspect(|_| ledger.give(length, 1))
             }
             Call::RemoveTree { path } => {
                 let path = trimmed(path);
-                let removed = self.folder.files.remove_tree(path, &mut |path, found| {
-                    ledger.removed(path, found.kind == FileKind::File, found.size);
+                let mut alone = None;
+                let removed = self.folder.files.remove_tree(path, &mut |removed| {
+                    if let Some((path, found)) = removed {
+                        ledger.removed(path, found.kind == FileKind::File, found.size);
+                    }
+                    // Given back first, so that it isn't asked for twice.
+                    alone = None;
+                    if removed.is_none() {
+                        alone = Some(ledger.alone());
+                    }
                 });
+                drop(alone);
                 removed.map(|entries| Answer::Removed { entries })
             }
             Call::Truncate { path, length } => {
-                let before = self.stat(path, true)?.size;
-                let more = length.saturating_sub(before);
+                let _alone = ledger.alone();
+                // Each name of the file is counted.
+                let found = self.stat(path, true)?;
+                let (before, names) = (found.size, found.links.max(1));
+                let more = length.saturating_sub(before).saturating_mul(names);
                 take(counted, path, more, 0)?;
                 let result = self.pass(call);
-                match &result {
-                    Ok(_) => ledger.give(before.saturating_sub(*length), 0),
-                    Err(_) => ledger.give(more, 0),
-                }
+                let less = before.saturating_sub(*length).saturating_mul(names);
+                ledger.give(if result.is_ok() { less } else { more }, 0);
                 result
             }
             call => self.pass(call),
@@ -399,8 +411,13 @@ impl Inside<'_, '_> {
     }
 
     fn two(&mut self, call: &Call) -> Result<Answer, Fault> {
-        if let Call::Copy { from, to, .. } = call {
-            return self.copy(call, from, to);
+        if let Call::Copy {
+            from,
+            to,
+            overwrite,
+        } = call
+        {
+            return self.copy(from, to, *overwrite);
         }
         let Some(counted) = &self.folder.counted else {
             return self.pass(call);
@@ -408,6 +425,7 @@ impl Inside<'_, '_> {
         let ledger = &counted.ledger;
         match call {
             Call::Rename { from, to, .. } => {
+                let _alone = ledger.alone();
                 let (from, to) = (trimmed(from), trimmed(to));
                 let replaced = counted.replaced(to);
                 let is_directory = self.stat(from, false)?.kind == FileKind::Directory;
@@ -424,6 +442,7 @@ impl Inside<'_, '_> {
                 Ok(answer)
             }
             Call::Link { existing, path } => {
+                let _alone = ledger.alone();
                 let found = self.stat(existing, false)?;
                 let is_file = found.kind == FileKind::File;
                 let length = if is_file { found.size } else { 0 };
@@ -434,23 +453,33 @@ impl Inside<'_, '_> {
         }
     }
 
-    fn copy(&mut self, call: &Call, from: &[u8], to: &[u8]) -> Result<Answer, Fault> {
+    fn copy(&self, from: &[u8], to: &[u8], overwrite: bool) -> Result<Answer, Fault> {
+        let fault = |fault: Fault| fault.path(to);
         let length = self.stat(from, true)?.size;
-        let checked = self.terms.check_length(length);
-        checked.map_err(|fault| fault.path(to))?;
+        self.terms.check_length(length).map_err(fault)?;
+        let files = &self.folder.files;
         let Some(counted) = &self.folder.counted else {
-            return self.pass(call);
+            let mut ready = |length| self.terms.check_length(length).map_err(fault);
+            let copied = files.copy(from, to, overwrite, &mut ready);
+            return copied.map(|bytes| Answer::Copied { bytes });
         };
-        let replaced = counted.replaced(to);
+        let mut replaced = counted.replaced(to);
         let (ledger, quota) = (&counted.ledger, counted.quota);
-        let hold = ledger
+        let mut hold = ledger
             .hold(&counted.root, quota, to, Some(length), replaced)
-            .map_err(|fault| fault.path(to))?;
-        let answer = self.pass(call)?;
-        if let Answer::Copied { bytes } = &answer {
-            hold.published(*bytes, replaced);
-        }
-        Ok(answer)
+            .map_err(fault)?;
+        let mut shared = None;
+        let bytes = files.copy(from, to, overwrite, &mut |length| {
+            // The source may have grown.
+            let checked = self.terms.check_length(length);
+            checked.and_then(|()| hold.reach(length)).map_err(fault)?;
+            shared = Some(ledger.shared());
+            replaced = counted.replaced(to);
+            Ok(())
+        })?;
+        hold.published(bytes, replaced);
+        drop(shared);
+        Ok(Answer::Copied { bytes })
     }
 }
 

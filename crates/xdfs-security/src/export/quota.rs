@@ -20,7 +20,7 @@ use std::collections::hash_map::Entry;
 use std::fs::Metadata;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use xdfs_proto::{Code, Fault};
 
@@ -58,6 +58,7 @@ struct Usage {
 pub(super) struct Ledger {
     entries_max: u64,
     state: Mutex<State>,
+    changes: RwLock<()>,
 }
 
 #[derive(Debug)]
@@ -79,7 +80,20 @@ impl Ledger {
         Self {
             entries_max,
             state: Mutex::new(State::Uncounted),
+            changes: RwLock::new(()),
         }
+    }
+
+    /// From the look at what a new file replaces until that is counted. Two transfers to one target
+    /// can't be, so that they share it.
+    pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.changes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From the look at what is about to be changed until that is counted. Else two that remove, or
+    /// replace, the same would both give back what it took.
+    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.changes.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

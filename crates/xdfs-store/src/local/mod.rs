@@ -73,16 +73,17 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Removes a directory with everything in it, as [`Call::RemoveTree`] does, and tells of each
-    /// name that was removed: its path, which begins with `path`, and what it was. Returns the
-    /// number of names.
+    /// Removes a directory with everything in it, as [`Call::RemoveTree`] does. `removed` is called
+    /// with `None` before a name is looked at and removed, and then with its path, which begins
+    /// with `path`, and what it was; a second `None` in a row says that the name before wasn't
+    /// removed. Returns the number of names.
     ///
     /// # Errors
     /// A fault that names the path; some of the tree may be removed then.
     pub fn remove_tree(
         &self,
         path: &[u8],
-        removed: &mut dyn FnMut(&[u8], &Attributes),
+        removed: &mut dyn FnMut(Option<(&[u8], &Attributes)>),
     ) -> Result<u64, Fault> {
         calls::remove_tree(self, path, removed)
     }
@@ -112,6 +113,21 @@ impl LocalStore {
         file_bytes_max: u32,
     ) -> Result<PackSource, Fault> {
         PackSource::open(self, root, keep, file_bytes_max)
+    }
+
+    /// Copies a file, as [`Call::Copy`] does, and calls `ready` with its length in bytes, which is
+    /// returned too, when everything is durable and the copy is about to get its name.
+    ///
+    /// # Errors
+    /// A fault that names one of the paths, or what `ready` says: then there is no copy.
+    pub fn copy(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        overwrite: bool,
+        ready: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<u64, Fault> {
+        calls::copy(self, from, to, overwrite, ready)
     }
 
     fn open_local(&self, path: &[u8]) -> Result<source::LocalSource, Fault> {

@@ -1,12 +1,13 @@
 //! The opening exchange: magic, versions, services, features, frames, joining.
 
-use xdfs::{Code, Side};
+use xdfs::{Code, Side, TransferOptions};
 use xdfs_proto::frame::{Frame, Scope};
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{FileId, SessionId, SessionSecret};
 
 use crate::peer::{Peer, digest, eofr, join, session_request};
 use crate::stage::{Stage, assert_fault};
+use crate::support::upload;
 
 fn feature(id: u16, name: &str) -> Feature {
     Feature {
@@ -285,5 +286,10 @@ fn more_sessions_than_allowed() {
         peer.send(&Frame::Session(session_request(1)));
         matches!(peer.frame(), Frame::SessionOk(_))
     }));
-    stage.still_serves();
+    // That one left as well, and the server may not have noticed yet.
+    let source = stage.folders.make_here("good", 1000);
+    let options = TransferOptions::default();
+    assert!(xdfs_testkit::wait::until(crate::support::PATIENCE, || {
+        upload(&stage.client(), &source, "/good", &options).is_ok()
+    }));
 }

@@ -11,7 +11,8 @@ use xdfs_testkit::tree::Random;
 
 use crate::place::{Place, make, make_files, rename};
 
-/// Breaks a channel at random now and then, never the last one, until dropped.
+/// Breaks a channel at random now and then, until dropped. The oldest stays: of the others none may
+/// be open yet, and without an open channel the session would end.
 struct Breaker {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<u32>>,
@@ -26,7 +27,7 @@ impl Breaker {
             while !stopped.load(Ordering::Relaxed) {
                 let live = proxy.live();
                 if live.len() > 2 {
-                    let which = rng.below(live.len() as u64) as usize;
+                    let which = 1 + rng.below(live.len() as u64 - 1) as usize;
                     broken += u32::from(proxy.cut(live[which]));
                 }
                 thread::sleep(Duration::from_millis(5 + rng.below(20)));

@@ -457,3 +457,88 @@ fn calls_take_from_the_quota_and_give_back() {
     }
     check((6000, 3));
 }
+
+/// Else an empty file with many names would give back more than it took.
+#[test]
+fn a_file_with_many_names_counts_by_each_of_them() {
+    let temp = tempfile::tempdir().unwrap();
+    let settings = "[[export]]\nname = 'q'\npath = 'ROOT'\nquota_bytes = 10000
+        grant = [{ user = '*', rights = 'all' }]";
+    let exports = parse(temp.path(), settings).unwrap();
+    let alice = store(&exports, &user("alice"));
+    let assert_used = |expected| {
+        let used = exports.shared.ledger(temp.path()).used();
+        assert_eq!(used, expected);
+    };
+    let done = |call: Call| ask(&*alice, &call).unwrap();
+    put(&*alice, &request("q/other"), 1000).unwrap();
+    put(&*alice, &request("q/0"), 0).unwrap();
+    for name in ["q/1", "q/2"] {
+        done(link("q/0", name));
+    }
+    let longer = ask(&*alice, &truncate("q/0", 3001));
+    assert_fault(longer, Code::QuotaExceeded, "q/0");
+    assert_used((1000, 4));
+    done(truncate("q/0", 3000));
+    assert_used((10_000, 4));
+    done(remove("q/1"));
+    assert_used((7000, 3));
+    done(truncate("q/2", 1000));
+    assert_used((3000, 3));
+    done(remove("q/0"));
+    done(remove("q/2"));
+    assert_used((1000, 1));
+}
+
+/// What each gives back is given once, however calls and transfers meet.
+#[test]
+fn calls_at_once_leave_the_count_in_order() {
+    let temp = tempfile::tempdir().unwrap();
+    let settings = "[[export]]\nname = 'q'\npath = 'ROOT'\nquota_bytes = 1000000
+        grant = [{ user = '*', rights = 'all' }]";
+    let exports = parse(temp.path(), settings).unwrap();
+    let used = |exports: &Exports| exports.shared.ledger(temp.path()).used();
+    let calls = [
+        truncate("q/d/a", 5000),
+        truncate("q/d/a", 10),
+        remove("q/d/a"),
+        copy("q/d/b", "q/d/a", true),
+        link("q/d/a", "q/d/c"),
+        rename("q/d/b", "q/d/a", true),
+        make("q/d/e/f", true),
+        remove_tree("q/d"),
+    ];
+    let begin = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let store = store(&exports, &user("alice"));
+            let (calls, begin) = (&calls, &begin);
+            scope.spawn(move || {
+                let call = |call: &Call| ask(&*store, call);
+                for round in 0..4 * calls.len() * (calls.len() + 1) {
+                    begin.wait();
+                    if thread == 0 {
+                        // It may be there still.
+                        let _ = call(&make("q/d", false));
+                        for name in ["q/d/a", "q/d/b"] {
+                            put(&*store, &forced(name), 1000).unwrap();
+                        }
+                    }
+                    begin.wait();
+                    // Each with each, and with a transfer. What comes too late fails.
+                    let which = [round % calls.len(), round / calls.len() % (calls.len() + 1)];
+                    let _ = match calls.get(which[thread]) {
+                        Some(one) => call(one).map(|_| ()),
+                        None => put(&*store, &forced("q/d/a"), 2000).map(|_| ()),
+                    };
+                }
+            });
+        }
+    });
+    let anew = parse(temp.path(), settings).unwrap();
+    let again = store(&anew, &user("alice"));
+    for store in [store(&exports, &user("alice")), again] {
+        ask(&*store, &make("q/end", true)).unwrap();
+    }
+    assert_eq!(used(&exports), used(&anew));
+}

@@ -98,6 +98,7 @@ fn what_was_not_announced_is_refused_when_it_comes() {
 fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     let mut scene = Scene::new("quota_bytes = 10000\nquota_files = 3");
     let store = scene.store();
+    // It counts as a file.
     std::fs::create_dir(scene.temp.path().join("d")).unwrap();
     let target = of_length("q/d/a", 8192);
     let mut opened = store.open_sink(&target).unwrap();
@@ -105,20 +106,20 @@ fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     drop(opened);
     let inside = names(&scene.temp.path().join("d"));
     assert_eq!(inside, [".a.xdfs-journal", ".a.xdfs-part"]);
-    scene.assert_used(8192, 1);
+    scene.assert_used(8192, 2);
     assert_exceeded(store.open_sink(&of_length("q/b", 2000)), "q/b");
     // Going on with it costs nothing more, a refusal in between changes nothing.
     for _ in 0..3 {
         let mut more = target.clone();
         more.length = Some(20_000);
         assert_exceeded(store.open_sink(&more), "q/d/a");
-        scene.assert_used(8192, 1);
+        scene.assert_used(8192, 2);
         let opened = store.open_sink(&target).unwrap();
         assert_eq!(opened.durable.len(), 1);
-        scene.assert_used(8192, 1);
+        scene.assert_used(8192, 2);
         assert_fault(store.open_sink(&target), Code::Busy, "q/d/a");
         drop(opened);
-        scene.assert_used(8192, 1);
+        scene.assert_used(8192, 2);
     }
     // Also after the server was started anew, by what is on the disk.
     scene.restart("quota_bytes = 10000");
@@ -127,7 +128,7 @@ fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     let mut opened = store.open_sink(&target).unwrap();
     write(&mut opened, 4096, 4096).unwrap();
     opened.sink.publish(8192).unwrap();
-    scene.assert_used(9192, 2);
+    scene.assert_used(9192, 3);
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn a_link_that_is_replaced_gives_nothing_back() {
 
 #[test]
 fn what_lies_there_already_counts() {
-    let scene = Scene::new("quota_bytes = 100\nquota_files = 4");
+    let scene = Scene::new("quota_bytes = 100\nquota_files = 6");
     std::fs::create_dir_all(scene.temp.path().join("d/e")).unwrap();
     for file in ["a", "d/a", "d/e/a"] {
         std::fs::write(scene.temp.path().join(file), [0; 30]).unwrap();
@@ -285,7 +286,9 @@ fn what_lies_there_already_counts() {
     let store = scene.store();
     assert_exceeded(store.open_sink(&of_length("q/d/b", 11)), "q/d/b");
     put(&*store, &of_length("q/d/b", 10), 10).unwrap();
-    scene.assert_used(100, 4);
+    // Four files and two directories.
+    scene.assert_used(100, 6);
+    assert_exceeded(store.open_sink(&of_length("q/c", 0)), "q/c");
     // A right that there isn't goes before the count.
     assert_fault(
         store.open_sink(&request("q/d/e/a")),

@@ -11,11 +11,15 @@ use super::super::{LocalStore, sink};
 use super::Paths;
 use crate::{Sink, SinkRequest, Source};
 
+/// Told how long the copy is before it gets its name; a fault ends that.
+pub(super) type Ready<'a> = dyn FnMut(u64) -> Result<(), Fault> + 'a;
+
 pub(super) fn copy(
     paths: &Paths<'_>,
     from: &[u8],
     to: &[u8],
     overwrite: bool,
+    ready: Option<&mut Ready<'_>>,
 ) -> Result<u64, Fault> {
     paths.check(from)?;
     paths.check(to)?;
@@ -39,6 +43,11 @@ pub(super) fn copy(
     let mut sink = sink::open_local(target, &request)?;
     transfer(&mut source, &mut sink, length)?;
     source.verify_unchanged()?;
+    if let Some(ready) = ready {
+        // So that what takes long is behind us.
+        sink.sync()?;
+        ready(length)?;
+    }
     sink.publish(length)?;
     Ok(length)
 }

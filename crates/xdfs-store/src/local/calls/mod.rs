@@ -45,11 +45,11 @@ pub(super) fn answer(
     result.map_err(|fault| if stopped { fault } else { named(call, fault) })
 }
 
-/// Removes a tree, and tells of each name that was removed: its path, and what it was.
+/// Removes a tree, and tells of each name before and after it is removed.
 pub(super) fn remove_tree(
     store: &LocalStore,
     path: &[u8],
-    removed: &mut dyn FnMut(&[u8], &Attributes),
+    removed: &mut tree::Removed<'_>,
 ) -> Result<u64, Fault> {
     let call = Call::RemoveTree {
         path: path.to_vec(),
@@ -59,6 +59,27 @@ pub(super) fn remove_tree(
         return Err(named(&call, fault.path(path)));
     }
     let result = tree::remove(&Paths { store }, path, Some(removed));
+    result.map_err(|fault| named(&call, fault))
+}
+
+/// Copies a file, and tells when it is about to get its name.
+pub(super) fn copy(
+    store: &LocalStore,
+    from: &[u8],
+    to: &[u8],
+    overwrite: bool,
+    ready: &mut copy::Ready<'_>,
+) -> Result<u64, Fault> {
+    let call = Call::Copy {
+        from: from.to_vec(),
+        to: to.to_vec(),
+        overwrite,
+    };
+    if store.read_only {
+        let fault = Fault::new(Code::ReadOnly, "", "this server takes no writes");
+        return Err(named(&call, fault.path(from)));
+    }
+    let result = copy::copy(&Paths { store }, from, to, overwrite, Some(ready));
     result.map_err(|fault| named(&call, fault))
 }
 
@@ -94,7 +115,10 @@ fn dispatch(
             from,
             to,
             overwrite,
-        } => copy::copy(paths, from, to, *overwrite).map(|bytes| Answer::Copied { bytes }),
+        } => {
+            let copied = copy::copy(paths, from, to, *overwrite, None);
+            copied.map(|bytes| Answer::Copied { bytes })
+        }
         Call::Link { existing, path } => done(names::link(paths, existing, path)),
         Call::Symlink { target, path } => done(names::symlink(paths, target, path)),
         Call::ReadLink { path } => look::read_link(paths, path).map(Answer::Target),

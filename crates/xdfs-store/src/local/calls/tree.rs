@@ -26,8 +26,8 @@ const STALLS_MAX: u32 = 16;
 /// Longest path that a fault names.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Told of each name that was removed.
-pub(super) type Removed<'a> = dyn FnMut(&[u8], &Attributes) + 'a;
+/// Told before a name is removed, by nothing, and after it was, by its path and what it was.
+pub(super) type Removed<'a> = dyn FnMut(Option<(&[u8], &Attributes)>) + 'a;
 
 pub(super) fn remove(
     paths: &Paths<'_>,
@@ -169,6 +169,7 @@ impl Walk<'_, '_, '_> {
     }
 
     fn remove_one(&mut self, name: Vec<u8>, kind: Option<FileKind>) -> Result<(), Fault> {
+        self.begin();
         let here = self.here();
         let meta = match self.removed {
             Some(_) => here
@@ -200,6 +201,12 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    fn begin(&mut self) {
+        if let Some(removed) = &mut self.removed {
+            removed(None);
+        }
+    }
+
     fn removed(&mut self, name: &[u8], attributes: Option<Attributes>) {
         self.count += 1;
         if let Some(frame) = self.frames.last_mut() {
@@ -208,7 +215,7 @@ impl Walk<'_, '_, '_> {
         if self.removed.is_some() {
             let path = self.path(name);
             if let (Some(removed), Some(attributes)) = (&mut self.removed, attributes) {
-                removed(&path, &attributes);
+                removed(Some((&path, &attributes)));
             }
         }
     }
@@ -256,6 +263,7 @@ impl Walk<'_, '_, '_> {
             (Some(_), Some(dir)) => dir.meta().ok(),
             _ => None,
         };
+        self.begin();
         match self.here().remove_dir(&child.name) {
             Ok(()) => self.removed(&child.name, meta.map(|meta| attributes(&meta))),
             Err(error) if is_changed(&error) => {}

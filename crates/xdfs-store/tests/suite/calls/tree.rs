@@ -71,9 +71,13 @@ fn each_name_that_goes_is_told() {
     let scene = Scene::new();
     scene.done(&make("d/sub", false));
     scene.done(&symlink("file", "d/sub/link"));
-    let mut told = Vec::new();
-    let count = scene.store.remove_tree(b"/d/", &mut |path, attributes| {
-        told.push((String::from_utf8(path.to_vec()).unwrap(), attributes.size));
+    let (mut told, mut is_begun) = (Vec::new(), false);
+    let count = scene.store.remove_tree(b"/d/", &mut |removed| {
+        if let Some((path, attributes)) = removed {
+            assert!(is_begun);
+            told.push((String::from_utf8(path.to_vec()).unwrap(), attributes.size));
+        }
+        is_begun = removed.is_none();
     });
     assert_eq!(count.unwrap(), 4);
     let last = told.pop().unwrap();
@@ -81,6 +85,25 @@ fn each_name_that_goes_is_told() {
     told.retain(|(path, _)| path != "/d/sub");
     told.sort();
     assert_eq!(told, [("/d/file".into(), 6), ("/d/sub/link".into(), 4)]);
+}
+
+#[test]
+fn a_copy_that_is_stopped_at_its_end_is_none() {
+    let scene = Scene::new();
+    let stop = Fault::new(Code::QuotaExceeded, "copy", "too much");
+    let result = scene
+        .store
+        .copy(b"d/file", b"copied", false, &mut |length| {
+            assert_eq!((length, exists(&scene.root().join("copied"))), (6, false));
+            Err(stop.clone())
+        });
+    assert_eq!(result.unwrap_err().code, Code::QuotaExceeded);
+    assert_eq!(names(&scene.root()), ["d"]);
+    let result = scene
+        .store
+        .copy(b"d/file", b"copied", false, &mut |_| Ok(()));
+    assert_eq!(result.unwrap(), 6);
+    assert_eq!(names(&scene.root()), ["copied", "d"]);
 }
 
 #[test]
