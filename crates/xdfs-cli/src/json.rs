@@ -262,7 +262,9 @@ impl<'a> Record<'a> {
 
     /// How far a tree is.
     pub(crate) fn tree_progress(source: &'a str, target: &'a str, result: &TreeResult) -> Self {
-        Self::new(CopyBody::TreeProgress(TreeBody::new(source, target, result, false)))
+        Self::new(CopyBody::TreeProgress(TreeBody::new(
+            source, target, result, false,
+        )))
     }
 
     /// What came of a tree.
@@ -272,7 +274,9 @@ impl<'a> Record<'a> {
         result: &TreeResult,
         dry_run: bool,
     ) -> Self {
-        Self::new(CopyBody::Tree(TreeBody::new(source, target, result, dry_run)))
+        Self::new(CopyBody::Tree(TreeBody::new(
+            source, target, result, dry_run,
+        )))
     }
 
     /// A failure, of a file if `places` names it.

@@ -183,7 +183,11 @@ impl Client {
         )
     }
 
-    pub(crate) fn start(&self, options: &TransferOptions, kind: JobKind) -> Result<Transfer, Fault> {
+    pub(crate) fn start(
+        &self,
+        options: &TransferOptions,
+        kind: JobKind,
+    ) -> Result<Transfer, Fault> {
         let remote = match &kind {
             JobKind::Download(job) => &job.source,
             JobKind::Upload(job) => &job.target,

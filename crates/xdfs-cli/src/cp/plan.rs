@@ -205,13 +205,9 @@ fn upload(
 }
 
 fn tree_refusal(path: &Path) -> Fault {
-    Fault::new(
-        Code::IsDirectory,
-        "open the source",
-        "it is a directory",
-    )
-    .path(path.as_os_str().as_encoded_bytes())
-    .hint("use --recursive to copy it with all that is in it")
+    Fault::new(Code::IsDirectory, "open the source", "it is a directory")
+        .path(path.as_os_str().as_encoded_bytes())
+        .hint("use --recursive to copy it with all that is in it")
 }
 
 /// Where downloads go.

@@ -164,4 +164,3 @@ fn look(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {
         Err(fault) => Err(fault),
     }
 }
-

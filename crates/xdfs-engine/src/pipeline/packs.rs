@@ -6,10 +6,10 @@ use xdfs_proto::frame::{Offer, Request, SourceTag};
 use xdfs_proto::pack::Wish;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
 
+use super::transfer::permille;
 use super::{Pipeline, Role};
 use crate::kernel::Kernel;
 use crate::packs::{Arriving, Done, PackThreads};
-use super::transfer::permille;
 
 /// The packs of a session.
 #[derive(Debug)]

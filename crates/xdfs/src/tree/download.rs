@@ -245,7 +245,7 @@ impl Download<'_> {
             return Ok(());
         }
         self.finish_directories(&state.directories, report)?;
-        if self.options.durability == Durability::Batch {
+        if report.has_moved() && self.options.durability == Durability::Batch {
             let path = self.root.clone();
             self.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
         }
@@ -403,15 +403,12 @@ impl Download<'_> {
             mode: None,
             parents: true,
         };
-        let started = self
-            .store
-            .call(&call, &mut |_| Ok(()))
-            .and_then(|_| {
-                let source = join(self.source, &path);
-                let options = transfer_options(self.options);
-                self.client
-                    .download(&source, &LocalPlace::Path(local), &options)
-            });
+        let started = self.store.call(&call, &mut |_| Ok(())).and_then(|_| {
+            let source = join(self.source, &path);
+            let options = transfer_options(self.options);
+            self.client
+                .download(&source, &LocalPlace::Path(local), &options)
+        });
         match started {
             Ok(transfer) => state.large.push(path, transfer, report),
             Err(fault) if ends_session(&fault) => Err(fault),
@@ -442,7 +439,8 @@ impl Download<'_> {
                 content: Content::Attributes,
             };
             if !pack.entry(&entry) {
-                let full = std::mem::replace(&mut pack, PackWriter::new(Vec::new(), PACK_BYTES_MAX));
+                let full =
+                    std::mem::replace(&mut pack, PackWriter::new(Vec::new(), PACK_BYTES_MAX));
                 self.write(full, &std::mem::take(&mut paths), report)?;
                 // A path is shorter than any pack.
                 let _ = pack.entry(&entry);
@@ -547,10 +545,15 @@ impl Store for Seen {
         for entry in PackReader::new(pack, &limits) {
             let entry = entry.map_err(|e| e.fault())?;
             // Nobody writes here what wasn't asked for.
-            if self.names.get(came.len()).is_none_or(|name| name != entry.path) {
+            if self
+                .names
+                .get(came.len())
+                .is_none_or(|name| name != entry.path)
+            {
                 let cause = "the pack has entries that were not asked for";
-                return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause)
-                    .path(entry.path));
+                return Err(
+                    Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(entry.path)
+                );
             }
             came.push(match entry.content {
                 Content::Large(_) => Came::Large(entry.path.to_vec()),

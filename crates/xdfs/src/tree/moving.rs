@@ -51,7 +51,10 @@ impl Item {
     pub(super) fn of_pack(pack: &[u8]) -> Vec<Self> {
         let limits = Limits::default();
         let entries = PackReader::new(pack, &limits);
-        entries.map_while(Result::ok).map(|e| Self::of(&e)).collect()
+        entries
+            .map_while(Result::ok)
+            .map(|e| Self::of(&e))
+            .collect()
     }
 }
 
@@ -79,6 +82,11 @@ impl<'a> Report<'a> {
     /// Whether the observer wants no more.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// Whether there is anything to be made durable.
+    pub(super) fn has_moved(&self) -> bool {
+        self.result.files + self.result.directories + self.result.others > 0
     }
 
     pub(super) fn moved(&mut self, item: &Item) {
@@ -262,7 +270,10 @@ pub(super) fn wait_for_pack(pack: MovingPack, report: &mut Report<'_>) -> Result
 pub(super) fn ends_session(fault: &Fault) -> bool {
     matches!(
         fault.code,
-        Code::ConnectionLost | Code::ConnectionRefused | Code::ShuttingDown | Code::ProtocolViolation
+        Code::ConnectionLost
+            | Code::ConnectionRefused
+            | Code::ShuttingDown
+            | Code::ProtocolViolation
     )
 }
 

@@ -11,8 +11,8 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
-use xdfs_store::local::Added;
 use xdfs_store::LocalStore;
+use xdfs_store::local::Added;
 
 use super::moving::{
     Item, Kind, LargeFiles, MovingPack, Packs, Report, ends_session, transfer_options,
@@ -324,10 +324,16 @@ impl Upload<'_> {
             return Ok(());
         }
         // What was moved has its first names by now, and nothing more is made in directories.
-        self.send_entries(links.iter().map(|(path, first)| (path, Last::Link(first))), report)?;
+        self.send_entries(
+            links.iter().map(|(path, first)| (path, Last::Link(first))),
+            report,
+        )?;
         // Those below first, since one above may take away the right to get there.
-        self.send_entries(directories.iter().rev().map(|path| (path, Last::Directory)), report)?;
-        if self.options.durability == Durability::Batch {
+        self.send_entries(
+            directories.iter().rev().map(|path| (path, Last::Directory)),
+            report,
+        )?;
+        if report.has_moved() && self.options.durability == Durability::Batch {
             let path = self.root.clone();
             self.client.call(Call::Sync { path })?;
         }

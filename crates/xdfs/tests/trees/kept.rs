@@ -23,7 +23,10 @@ fn a_tree_with_everything_arrives_as_it_was() {
     let options = TreeOptions::default();
     let (result, failed) = up(&client, &source, "/there", &options).unwrap();
     assert_eq!(failed, []);
-    assert_eq!((result.files, result.directories, result.others), (13, 8, 5));
+    assert_eq!(
+        (result.files, result.directories, result.others),
+        (13, 8, 5)
+    );
     assert_same(&source, &folders.root().join("there"));
     let back = folders.here("back");
     let (again, failed) = down(&client, "/there", &back, &options).unwrap();
@@ -137,7 +140,10 @@ fn what_is_there_is_replaced_or_kept() {
     let (result, failed) = up(&client, &slash, "/there", &TreeOptions::default()).unwrap();
     assert_eq!(result.files, 0);
     assert_eq!(failed.len(), 201);
-    assert!(failed.iter().all(|f| f.1 == xdfs::Code::AlreadyExists), "{failed:?}");
+    assert!(
+        failed.iter().all(|f| f.1 == xdfs::Code::AlreadyExists),
+        "{failed:?}"
+    );
     fs::write(source.join("large"), vec![8; 600 << 10]).unwrap();
     let (result, failed) = up(&client, &slash, "/there", &replacing()).unwrap();
     assert_eq!((result.files, failed), (201, vec![]));

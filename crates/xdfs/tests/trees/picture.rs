@@ -111,7 +111,11 @@ pub(crate) fn hard_tree(root: &Path) {
     fs::write(bytes(b" -rf *"), "5").unwrap();
     // Just in a pack, just not, and much more than one.
     for len in [(512 << 10) - 1, 512 << 10, (512 << 10) + 1, 5 << 20] {
-        fs::write(root.join(format!("of-{len}")), random_bytes(len as u64, len)).unwrap();
+        fs::write(
+            root.join(format!("of-{len}")),
+            random_bytes(len as u64, len),
+        )
+        .unwrap();
     }
     symlink("two", root.join("link")).unwrap();
     symlink("/nowhere/at all", root.join("dangling")).unwrap();
