@@ -11,7 +11,7 @@ pub mod memory;
 pub mod stream;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
-pub use local::LocalStore;
+pub use local::{LocalStore, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
 
