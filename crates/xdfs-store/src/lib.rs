@@ -11,7 +11,7 @@ pub mod memory;
 pub mod stream;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
-pub use local::{Added, LocalStore, PackChange, PackRules, PackSource};
+pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
 

@@ -37,6 +37,9 @@ pub struct LocalStore {
     read_only: bool,
 }
 
+/// What [`LocalStore::remove_tree`] tells: a path that was removed, and what it was.
+pub type RemovedName<'a> = Option<(&'a [u8], &'a Attributes)>;
+
 impl LocalStore {
     /// A store whose paths are resolved beneath `dir`. A leading '/' of a path means `dir`.
     ///
@@ -83,7 +86,7 @@ impl LocalStore {
     pub fn remove_tree(
         &self,
         path: &[u8],
-        removed: &mut dyn FnMut(Option<(&[u8], &Attributes)>),
+        removed: &mut dyn FnMut(RemovedName<'_>),
     ) -> Result<u64, Fault> {
         calls::remove_tree(self, path, removed)
     }

@@ -14,7 +14,7 @@ use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{Dir, FileKind};
 
-use super::super::{partial, path};
+use super::super::{RemovedName, partial, path};
 use super::{Name, Paths, attributes, io_fault};
 
 /// Directories that are held open.
@@ -27,7 +27,7 @@ const STALLS_MAX: u32 = 16;
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Told before a name is removed, by nothing, and after it was, by its path and what it was.
-pub(super) type Removed<'a> = dyn FnMut(Option<(&[u8], &Attributes)>) + 'a;
+pub(super) type Removed<'a> = dyn FnMut(RemovedName<'_>) + 'a;
 
 pub(super) fn remove(
     paths: &Paths<'_>,
