@@ -15,6 +15,8 @@ mod demo;
 mod generated;
 mod json;
 mod many;
+#[cfg(target_os = "linux")]
+mod offload;
 mod perf;
 mod resume;
 mod serve;
