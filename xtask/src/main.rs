@@ -9,6 +9,7 @@ mod counting;
 mod deny;
 mod dist;
 mod fuzz;
+mod ktls;
 mod licence;
 mod tidy;
 
@@ -25,6 +26,7 @@ cargo xtask VERB
   tidy                  the rules of style that a program can check
   deny [--install]      licences, sources and banned crates
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
+  ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions
@@ -68,6 +70,7 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "check" => check(),
         "ci" => ci(),
         "completions" => dist::completions(),
+        "ktls" => ktls::run(),
         "man" => dist::man(),
         "tidy" => tidy::run(),
         "help" | "--help" | "-h" => {

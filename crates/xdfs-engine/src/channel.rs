@@ -101,6 +101,8 @@ pub(crate) struct Channel {
     /// Payload may come, and goes, beside the protection.
     pub(crate) clear_in: bool,
     clear_out: bool,
+    /// The acceptor takes payload beside the protection (initiator).
+    pub(crate) takes_clear: bool,
     /// The level to announce before the next block.
     level_due: Option<Level>,
     /// How often it was announced that payload goes in the clear, less how often the peer said so.
@@ -150,6 +152,7 @@ impl Channel {
             check: !stream.capabilities().integrity,
             clear_in: false,
             clear_out: false,
+            takes_clear: false,
             level_due: None,
             clear_asked: 0,
             protection: None,

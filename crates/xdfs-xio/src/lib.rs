@@ -42,6 +42,15 @@ pub struct Protection {
     pub peer_certificates: Vec<Vec<u8>>,
 }
 
+/// The directions of a channel whose protection the kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// What is written.
+    pub sending: bool,
+    /// What is read.
+    pub receiving: bool,
+}
+
 /// An open stack. Dropping it closes it at once.
 pub trait Stream: Send + fmt::Debug {
     /// Reads into `bufs` in order. `Ok(0)` is the orderly end of the peer.
@@ -78,6 +87,23 @@ pub trait Stream: Send + fmt::Debug {
     fn write_beside(&mut self, protected: &[IoSlice<'_>], clear: &[u8]) -> io::Result<usize> {
         let _ = (protected, clear);
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Lets the kernel do the protection from here on, where it can: for a channel that is open and
+    /// on which nothing will be read or written beside the protection. What is read and written
+    /// stays the same, whatever comes of it. It may take until later calls; see
+    /// [`Stream::offloaded`].
+    fn offload(&mut self) {}
+
+    /// Which directions the kernel protects by now.
+    fn offloaded(&self) -> Offload {
+        Offload::default()
+    }
+
+    /// The socket, if this is TCP and nothing else: for a transform that has the kernel do its
+    /// work. Its bytes are read and written by this stream alone.
+    fn tcp_socket(&self) -> Option<socket2::SockRef<'_>> {
+        None
     }
 
     /// Whether the keys of a transform have protected so much that the channel should be replaced

@@ -76,8 +76,6 @@ pub struct TransferResult {
     pub target: Vec<u8>,
     /// What held it back.
     pub limited_by: LimitedBy,
-    /// Of a pack, what wasn't carried out.
-    pub(crate) failures: Failures,
 }
 
 impl TransferResult {
@@ -154,15 +152,8 @@ impl Transfer {
     ///
     /// # Errors
     /// The fault that ended it.
-    pub fn wait(mut self) -> Result<TransferResult, Fault> {
-        while self.ended.is_none() {
-            match self.events.recv() {
-                Ok(TransferEvent::Progress(_)) => {}
-                Ok(TransferEvent::Ended(result)) => self.ended = Some(result),
-                Err(mpsc::RecvError) => self.ended = Some(Err(self.session_end.fault())),
-            }
-        }
-        let outcome = self.ended.unwrap_or_else(|| Err(session_gone()))?;
+    pub fn wait(self) -> Result<TransferResult, Fault> {
+        let outcome = self.outcome()?;
         Ok(TransferResult {
             bytes: outcome.bytes,
             seconds: outcome.elapsed.as_secs_f64(),
@@ -172,8 +163,23 @@ impl Transfer {
             digest: outcome.digest,
             target: outcome.target,
             limited_by: outcome.limited_by,
-            failures: outcome.failures,
         })
+    }
+
+    /// Waits for the end of a pack, and tells what of it wasn't carried out.
+    pub(crate) fn wait_for_pack(self) -> Result<Failures, Fault> {
+        self.outcome().map(|outcome| outcome.failures)
+    }
+
+    fn outcome(mut self) -> Result<Outcome, Fault> {
+        while self.ended.is_none() {
+            match self.events.recv() {
+                Ok(TransferEvent::Progress(_)) => {}
+                Ok(TransferEvent::Ended(result)) => self.ended = Some(result),
+                Err(mpsc::RecvError) => self.ended = Some(Err(self.session_end.fault())),
+            }
+        }
+        self.ended.unwrap_or_else(|| Err(session_gone()))
     }
 }
 

@@ -15,6 +15,8 @@ mod demo;
 mod generated;
 mod json;
 mod many;
+#[cfg(target_os = "linux")]
+mod offload;
 #[cfg(unix)]
 mod paths;
 mod perf;

@@ -359,7 +359,8 @@ impl<K: Kernel> Pipeline<K> {
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             receiver::Output::Hole { file, range } => {
-                if !self.packs.zero(file, range) {
+                let in_pack = self.packs.zero(file, range);
+                if !in_pack {
                     self.storage.submit(file, StorageJob::Hole { file, range });
                 }
             }

@@ -51,6 +51,21 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// Lets the kernel protect a channel on which nothing can become clear. It knows no clear runs,
+    /// and a level may change at any time where both sides take clear payload.
+    pub(super) fn offload_private(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            return;
+        };
+        let takes_clear = match &self.role {
+            Role::Initiator(dialer) => dialer.takes_clear || channel.takes_clear,
+            Role::Acceptor { takes_clear, .. } => *takes_clear,
+        };
+        if !takes_clear {
+            channel.stream.offload();
+        }
+    }
+
     /// The peer says how its blocks travel from here on. The acceptor follows.
     pub(super) fn take_level(&mut self, slot: usize, level: Level) -> Result<(), Fault> {
         let follows = matches!(self.role, Role::Acceptor { .. });

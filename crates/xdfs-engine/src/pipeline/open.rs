@@ -172,6 +172,7 @@ impl<K: Kernel> Pipeline<K> {
         {
             channel.set_level(Level::Clear);
         }
+        self.offload_private(slot);
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
         self.calls.look();
@@ -448,6 +449,7 @@ impl<K: Kernel> Pipeline<K> {
                     {
                         identity.admitted(user);
                     }
+                    channel.takes_clear = takes_clear;
                     channel.consume(used);
                     self.last_heard = self.now;
                     self.opening_done(slot, accepted);

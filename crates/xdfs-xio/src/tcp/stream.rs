@@ -98,6 +98,10 @@ impl Stream for TcpStream {
         set_buffers(SockRef::from(&self.inner), bytes)
     }
 
+    fn tcp_socket(&self) -> Option<SockRef<'_>> {
+        Some(SockRef::from(&self.inner))
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             integrity: false,

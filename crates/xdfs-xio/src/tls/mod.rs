@@ -12,8 +12,12 @@
 //!
 //! rustls does the handshake and the small frames of an opening (`stream`). When a channel moves
 //! more, its keys go over to `records`, which encrypts from and decrypts into the caller's buffers
-//! and knows clear runs; `seal` is the protection of one record.
+//! and knows clear runs; `seal` is the protection of one record. On a channel without clear runs
+//! `kernel` has Linux make the records, where it does ([`crate::Stream::offload`]).
 
+mod kernel;
+#[cfg(test)]
+mod kernel_tests;
 mod listener;
 mod records;
 mod seal;

@@ -11,17 +11,26 @@
 //! of four bytes, and as many bytes. Protected bytes are read and written by other calls than clear
 //! ones, and a reader that asks for one and meets the other gets an error: who changes the bytes on
 //! the way can't make one pass for the other.
+//!
+//! ## Records of the kernel
+//!
+//! Where nothing will be clear, the kernel may make the records ([`Records::offload`]). Each
+//! direction changes over at the boundary of a record: sending when all that was encrypted here is
+//! written, receiving when all that was read is used, for which a reader asks for no byte beyond
+//! the record it is in. Reads give content into the caller's buffers then, and the few records of
+//! TLS itself are taken as before.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use rustls::ExtractedSecrets;
 
+use super::kernel::{self, Way};
 use super::seal::{
     ALERT, APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, Direction, HANDSHAKE, HEADER_BYTES,
     OVERHEAD_BYTES, TAG_BYTES, damaged,
 };
-use crate::Stream;
+use crate::{Offload, Stream};
 
 /// Content that is encrypted at once, in records: what is written then is still in the cache.
 const BATCH_RECORDS: usize = 32;
@@ -36,6 +45,11 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const IN_BYTES: usize = BATCH_RECORDS * (CONTENT_BYTES + OVERHEAD_BYTES) + 2 * BODY_BYTES;
 /// Bytes read beyond a clear run: the next record, if it is small.
 const TAIL_BYTES: usize = 256;
+/// Content of a record that the kernel received, for the count of records: a sender may make them
+/// smaller than they could be.
+const COUNTED_BYTES: usize = CONTENT_BYTES / 4;
+/// Bytes by which a record of TLS itself is told from others.
+const MESSAGE_BYTES: usize = 3;
 /// Records without content that may follow each other.
 const EMPTY_RECORDS_MAX: u32 = 32;
 /// Buffers that a thread keeps for reuse.
@@ -85,6 +99,10 @@ pub(super) struct Records {
     /// what follows it.
     broken: bool,
     empty_records: u32,
+    /// The kernel may make the records.
+    offload: bool,
+    /// The front of a record of TLS itself that the kernel hasn't given to its end.
+    message: Vec<u8>,
 }
 
 impl Records {
@@ -114,7 +132,58 @@ impl Records {
             ended,
             broken: false,
             empty_records: 0,
+            offload: false,
+            message: Vec::new(),
         })
+    }
+
+    /// Lets the kernel make the records, if it can and there is a socket for it. From now on
+    /// nothing may be clear.
+    pub(super) fn offload(&mut self, inner: &dyn Stream) {
+        if self.offload || !self.seal.may_offload() {
+            return;
+        }
+        let result = match inner.tcp_socket() {
+            Some(socket) => kernel::attach(&socket),
+            None => Err(ErrorKind::Unsupported.into()),
+        };
+        self.offload = result.is_ok();
+        if let Err(error) = result {
+            tracing::debug!(%error, "the kernel doesn't make the TLS records of a channel");
+            self.seal.keep();
+            self.open.keep();
+        }
+    }
+
+    /// Which directions the kernel has.
+    pub(super) fn offloaded(&self) -> Offload {
+        Offload {
+            sending: self.seal.is_offloaded(),
+            receiving: self.open.is_offloaded(),
+        }
+    }
+
+    /// Whether the kernel makes the records that are sent. Nothing is pending.
+    fn kernel_sends(&mut self, inner: &dyn Stream) -> bool {
+        if self.offload
+            && self.seal.may_offload()
+            && let Some(socket) = inner.tcp_socket()
+        {
+            self.seal.offload(&socket, Way::Sending);
+        }
+        self.seal.is_offloaded()
+    }
+
+    /// Whether the kernel opens the records that come.
+    fn kernel_receives(&mut self, inner: &dyn Stream) -> bool {
+        if self.offload
+            && self.left.is_empty()
+            && self.open.may_offload()
+            && let Some(socket) = inner.tcp_socket()
+        {
+            self.open.offload(&socket, Way::Receiving);
+        }
+        self.open.is_offloaded()
     }
 
     /// Whether the keys should be replaced soon, which means: the channel.
@@ -236,6 +305,16 @@ impl Records {
             return Err(ErrorKind::InvalidInput.into());
         }
         self.flush(inner)?;
+        if self.kernel_sends(inner) {
+            self.seal.check()?;
+            if bufs.iter().all(|b| b.is_empty()) {
+                return Ok(0);
+            }
+            let taken = write_once(inner, bufs)?;
+            // A record may end with each slice.
+            self.seal.count(taken / CONTENT_BYTES + bufs.len());
+            return Ok(taken);
+        }
         let taken = self.seal(APPLICATION_DATA, bufs)?;
         match self.flush(inner) {
             Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
@@ -251,6 +330,9 @@ impl Records {
         protected: &[IoSlice<'_>],
         clear: &[u8],
     ) -> io::Result<usize> {
+        if self.seal.is_offloaded() {
+            return Err(ErrorKind::Unsupported.into());
+        }
         let mut taken = 0;
         if self.run_out == 0 {
             let len: usize = protected.iter().map(|b| b.len()).sum();
@@ -308,6 +390,18 @@ impl Records {
     }
 
     fn alert(&mut self, inner: &mut dyn Stream, alert: [u8; 2]) {
+        if self.seal.is_offloaded() {
+            if let Some(socket) = inner.tcp_socket()
+                && self.seal.check().is_ok()
+            {
+                self.seal.count(1);
+                // The kernel refuses to send while it has an error of receiving to tell.
+                let _ = socket.take_error();
+                // As below: as far as the transport takes it.
+                let _ = kernel::send(&socket, ALERT, &alert);
+            }
+            return;
+        }
         if self.run_out == 0 && self.seal(ALERT, &[IoSlice::new(&alert)]).is_ok() {
             let _ = self.flush(inner);
         }
@@ -362,6 +456,9 @@ impl Records {
         if self.run_in > 0 {
             return Err(out_of_place());
         }
+        if self.kernel_receives(inner) {
+            return self.read_from_kernel(inner, bufs);
+        }
         let mut cursor = Cursor::new(bufs);
         loop {
             // What is left may hold complete records.
@@ -382,7 +479,11 @@ impl Records {
                 let before = left.len() - used;
                 input[..before].copy_from_slice(&left[used..]);
                 let records = room / CONTENT_BYTES + 2;
-                let want = (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN);
+                let want = if self.offload && self.open.may_offload() {
+                    to_boundary(&input[..before])
+                } else {
+                    (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN)
+                };
                 let end = input.len().min(before + want);
                 let n = match read_once(inner, &mut [IoSliceMut::new(&mut input[before..end])]) {
                     Ok(0) => Err(cut_off()),
@@ -403,6 +504,46 @@ impl Records {
                 return Ok(cursor.done);
             }
         }
+    }
+
+    /// Reads what the kernel has decrypted.
+    fn read_from_kernel(
+        &mut self,
+        inner: &mut dyn Stream,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        while !self.ended {
+            let received = match inner.tcp_socket() {
+                Some(socket) => kernel::receive(&socket, bufs),
+                None => Err(ErrorKind::NotConnected.into()),
+            };
+            let received = received.inspect_err(|error| {
+                if error.kind() == ErrorKind::InvalidData {
+                    self.alert(inner, BAD_RECORD_MAC);
+                }
+            })?;
+            let len = received.len;
+            self.open.count(1 + len / COUNTED_BYTES);
+            match received.kind {
+                None => return Err(cut_off()),
+                Some(APPLICATION_DATA) => {
+                    self.count_content(len)?;
+                    if len > 0 {
+                        return Ok(len);
+                    }
+                }
+                Some(kind) => {
+                    let content = bufs.iter().flat_map(|b| b.iter()).take(len);
+                    let missing = MESSAGE_BYTES.saturating_sub(self.message.len());
+                    self.message.extend(content.take(missing));
+                    if received.complete {
+                        let message = std::mem::take(&mut self.message);
+                        self.take_message(kind, &message)?;
+                    }
+                }
+            }
+        }
+        Ok(0)
     }
 
     /// Decrypts the complete records at the front of `bytes` that fit, and returns how many bytes
@@ -527,6 +668,9 @@ impl Records {
         if bufs.iter().all(|b| b.is_empty()) {
             return Ok(0);
         }
+        if self.open.is_offloaded() {
+            return Err(out_of_place());
+        }
         if !self.content.is_empty() {
             return Err(out_of_place());
         }
@@ -593,6 +737,17 @@ impl Records {
             self.left.extend_from_slice(&rest[..n]);
         }
     }
+}
+
+/// Bytes that are missing of the record, or of its header, that `bytes` begin.
+fn to_boundary(bytes: &[u8]) -> usize {
+    let length = match bytes.first_chunk::<HEADER_BYTES>() {
+        Some(&[_, _, _, high, low]) => {
+            HEADER_BYTES + usize::from(u16::from_be_bytes([high, low])).min(BODY_BYTES)
+        }
+        None => HEADER_BYTES,
+    };
+    length.saturating_sub(bytes.len()).max(1)
 }
 
 /// The caller's buffers, from the first byte that isn't filled.

@@ -6,6 +6,9 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use rustls::ConnectionTrafficSecrets;
+use socket2::SockRef;
+
+use super::kernel::{self, Way};
 
 /// Bytes of the header of a record.
 pub(super) const HEADER_BYTES: usize = 5;
@@ -30,10 +33,17 @@ const RECORDS_MAX: u64 = 1 << 24;
 
 /// Key, nonce and count of one direction: secrets, which are never printed.
 pub(super) struct Direction {
-    key: LessSafeKey,
+    keeper: Keeper,
     iv: [u8; 12],
     sequence: u64,
     records_max: u64,
+}
+
+/// Who makes the records. One key is never used by two.
+enum Keeper {
+    /// This crate; with what the kernel would need, as long as it may be asked.
+    Own(LessSafeKey, Option<ConnectionTrafficSecrets>),
+    Kernel,
 }
 
 impl Direction {
@@ -46,9 +56,10 @@ impl Direction {
             _ => return Err(ErrorKind::Unsupported.into()),
         };
         let unbound = UnboundKey::new(algorithm, key.as_ref()).map_err(io::Error::other)?;
+        let iv = iv.as_ref().try_into().map_err(io::Error::other)?;
         Ok(Self {
-            key: LessSafeKey::new(unbound),
-            iv: iv.as_ref().try_into().map_err(io::Error::other)?,
+            keeper: Keeper::Own(LessSafeKey::new(unbound), Some(secrets)),
+            iv,
             sequence,
             records_max: RECORDS_MAX,
         })
@@ -65,20 +76,74 @@ impl Direction {
         self.records_max = records_max;
     }
 
-    /// The nonce of the next record (RFC 8446, section 5.3). No nonce is used twice: the count
-    /// ends long before it would wrap.
-    fn nonce(&mut self) -> io::Result<Nonce> {
+    /// Whether the kernel makes the records.
+    pub(super) fn is_offloaded(&self) -> bool {
+        matches!(self.keeper, Keeper::Kernel)
+    }
+
+    /// Whether the kernel can still be asked to.
+    pub(super) fn may_offload(&self) -> bool {
+        matches!(self.keeper, Keeper::Own(_, Some(_)))
+    }
+
+    /// Has the kernel make the records from the next one on, if it will.
+    pub(super) fn offload(&mut self, socket: &SockRef<'_>, way: Way) {
+        let Keeper::Own(_, secrets) = &mut self.keeper else {
+            return;
+        };
+        let Some(secrets) = secrets.take() else {
+            return;
+        };
+        match kernel::take_over(socket, way, self.sequence, &secrets) {
+            Ok(()) => {
+                tracing::debug!(?way, "the kernel makes the TLS records of a channel");
+                self.keeper = Keeper::Kernel;
+            }
+            Err(error) => tracing::debug!(?way, %error, "the kernel doesn't make TLS records"),
+        }
+    }
+
+    /// Gives up asking the kernel.
+    pub(super) fn keep(&mut self) {
+        if let Keeper::Own(_, secrets) = &mut self.keeper {
+            *secrets = None;
+        }
+    }
+
+    /// Refuses to go on with a key that is used up.
+    pub(super) fn check(&self) -> io::Result<()> {
         if self.sequence >= self.records_max {
             return Err(io::Error::other(
                 "the key of the channel has protected as many records as it may",
             ));
         }
+        Ok(())
+    }
+
+    /// Counts records that the kernel has made.
+    pub(super) fn count(&mut self, records: usize) {
+        let records = u64::try_from(records).unwrap_or(u64::MAX);
+        self.sequence = self.sequence.saturating_add(records);
+    }
+
+    /// The nonce of the next record (RFC 8446, section 5.3). No nonce is used twice: the count
+    /// ends long before it would wrap.
+    fn nonce(&mut self) -> io::Result<Nonce> {
+        self.check()?;
         let mut nonce = self.iv;
         for (n, s) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *n ^= s;
         }
         self.sequence += 1;
         Ok(Nonce::assume_unique_for_key(nonce))
+    }
+
+    /// The key, while it is used here.
+    fn key(&self) -> io::Result<&LessSafeKey> {
+        match &self.keeper {
+            Keeper::Own(key, _) => Ok(key),
+            Keeper::Kernel => Err(ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Writes a record with `content` to the front of `out`, which has room for it, and returns its
@@ -93,7 +158,7 @@ impl Direction {
         head.copy_from_slice(&header);
         let (encrypted, rest) = body.split_at_mut(content.len());
         let nonce = self.nonce()?;
-        self.key
+        self.key()?
             .seal_out_of_place_scatter(nonce, Aad::from(header), content, encrypted, &[kind], rest)
             .map_err(io::Error::other)?;
         Ok(total)
@@ -114,7 +179,7 @@ impl Direction {
             return Err(ErrorKind::InvalidInput.into());
         };
         let nonce = self.nonce()?;
-        self.key
+        self.key()?
             .open_separate_gather(nonce, Aad::from(header), encrypted, tag, out)
             .map_err(|_| damaged("a record was changed on the way, or is out of its order"))?;
         // The type is the last byte that isn't zero; what follows is padding.

@@ -10,7 +10,7 @@ use xdfs_sys::poll::{Poller, Token};
 
 use super::records::{CLEAR, Records, cut_off, out_of_place, read_once, write_once};
 use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
-use crate::{Capabilities, Protection, Stream};
+use crate::{Capabilities, Offload, Protection, Stream};
 
 /// What the bytes of [`Protection::binding`] are derived for.
 const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
@@ -27,6 +27,8 @@ pub struct TlsStream {
     connected: bool,
     /// This end was closed.
     closed: bool,
+    /// The kernel may make the records.
+    offload: bool,
 }
 
 /// Who makes the records.
@@ -266,6 +268,7 @@ impl TlsStream {
             }),
             connected,
             closed: false,
+            offload: false,
         }
     }
 
@@ -279,7 +282,10 @@ impl TlsStream {
                 return Err(cut_off());
             }
             if let Layer::Opening(opening) = std::mem::replace(&mut self.layer, Layer::Broken) {
-                let (records, protection) = opening.into_records()?;
+                let (mut records, protection) = opening.into_records()?;
+                if self.offload {
+                    records.offload(self.inner.as_ref());
+                }
                 self.layer = Layer::Moving(Box::new(records), protection);
             }
         }
@@ -396,6 +402,20 @@ impl Stream for TlsStream {
         }
         let (records, inner) = self.records()?;
         records.write_beside(inner, protected, clear)
+    }
+
+    fn offload(&mut self) {
+        self.offload = true;
+        if let Layer::Moving(records, _) = &mut self.layer {
+            records.offload(self.inner.as_ref());
+        }
+    }
+
+    fn offloaded(&self) -> Offload {
+        match &self.layer {
+            Layer::Moving(records, _) => records.offloaded(),
+            _ => Offload::default(),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

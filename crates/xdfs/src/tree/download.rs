@@ -343,8 +343,8 @@ impl Download<'_> {
         state: &mut Fetching,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let failures = match pack.transfer.wait() {
-            Ok(result) => result.failures,
+        let failures = match pack.transfer.wait_for_pack() {
+            Ok(failures) => failures,
             Err(fault) if ends_session(&fault) => return Err(fault),
             Err(fault) => {
                 for path in &seen.names {

@@ -242,11 +242,10 @@ impl<T> Packs<T> {
 /// # Errors
 /// The session ended.
 pub(super) fn wait_for_pack(pack: MovingPack, report: &mut Report<'_>) -> Result<(), Fault> {
-    let outcome = pack.transfer.wait();
-    match outcome {
-        Ok(result) => {
+    match pack.transfer.wait_for_pack() {
+        Ok(failures) => {
             for (number, item) in (0..).zip(&pack.items) {
-                match result.failures.of(number) {
+                match failures.of(number) {
                     Some(fault) => {
                         let fault = fault.clone().path(&item.path);
                         report.failed(&item.path, &fault);

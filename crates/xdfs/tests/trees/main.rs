@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beside;
 mod kept;
 mod picture;
 mod refused;
