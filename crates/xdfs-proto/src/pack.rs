@@ -10,7 +10,7 @@
 //! whole, and only then are its entries carried out, in order. How it is offered and answered is
 //! in [`Offer::pack`](crate::frame::Offer::pack), [`Wish`] and [`Failures`].
 
-use crate::fault::Fault;
+use crate::fault::{Code, Fault};
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -261,6 +261,16 @@ impl Failures {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The same with other words: what `change` makes of each fault.
+    #[must_use]
+    pub fn map(mut self, mut change: impl FnMut(Fault) -> Fault) -> Self {
+        for run in &mut self.0 {
+            let fault = std::mem::replace(&mut run.fault, Fault::new(Code::Internal, "", ""));
+            run.fault = change(fault);
+        }
+        self
     }
 
     /// Why the entry of this number failed, if it did.
@@ -605,3 +615,7 @@ impl<'a> Iterator for PackReader<'a> {
         Some(entry)
     }
 }
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

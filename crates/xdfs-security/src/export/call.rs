@@ -5,6 +5,7 @@
 //! | stat | `list`; for what isn't a directory `read` will do |
 //! | list | `list`; the place of all exports shows those in which there is any right |
 //! | space | any |
+//! | sync | `create`, `write` or `delete` |
 //! | read a link, checksum | `read` |
 //! | make a directory or a symbolic link | `create` |
 //! | remove | `delete` |
@@ -141,6 +142,7 @@ impl ExportStore {
                 Rights::WRITE,
                 Rights::DELETE,
             ],
+            Call::Sync { .. } => &[Rights::CREATE, Rights::WRITE, Rights::DELETE],
             Call::ReadLink { .. } | Call::Checksum { .. } => &[Rights::READ],
             Call::MakeDirectory { .. } | Call::Symlink { .. } => &[Rights::CREATE],
             Call::RemoveFile { .. } | Call::RemoveDirectory { .. } | Call::RemoveTree { .. } => {
@@ -156,7 +158,7 @@ impl ExportStore {
             return Err(fault(Code::PermissionDenied, cause));
         }
         if matches!(call, Call::Symlink { .. }) {
-            self.check_symlink(&located)
+            self.check_symlink(&located, located.rights)
                 .map_err(|cause| fault(Code::PermissionDenied, cause))?;
         }
         let folder = self.opened(call, &located, path)?;
@@ -187,12 +189,16 @@ impl ExportStore {
     }
 
     /// Links decide what a scope is worth, and others of this machine may follow them.
-    fn check_symlink(&self, located: &Located) -> Result<(), &'static str> {
+    pub(super) fn check_symlink(
+        &self,
+        located: &Located,
+        rights: Rights,
+    ) -> Result<(), &'static str> {
         let export = &self.shared.exports[located.index];
         if self.principal.method == Method::Anonymous {
             return Err("links are made by users who prove who they are");
         }
-        if !rights_by_scopes(&self.principal.scopes, &export.name).contains(located.rights) {
+        if !rights_by_scopes(&self.principal.scopes, &export.name).contains(rights) {
             return Err("links are made by users whose rights are for the whole export");
         }
         Ok(())
@@ -287,6 +293,7 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::SetOwner { path, .. }
         | Call::Truncate { path, .. }
         | Call::Space { path }
+        | Call::Sync { path }
         | Call::Checksum { path, .. } => *path = inner.to_vec(),
         // Those of two paths are made anew.
         _ => {}

@@ -187,6 +187,17 @@ impl Ledger {
         self.with_counted(|usage| usage.subtract(Share { bytes, files }));
     }
 
+    /// Puts what was made, bytes and files, in the place of what was taken for it; what it has
+    /// replaced had so many bytes.
+    pub(super) fn settle(&self, taken: (u64, u64), made: (u64, u64), replaced: u64) {
+        let share = |(bytes, files)| Share { bytes, files };
+        self.with_counted(|usage| {
+            usage.subtract(share(taken));
+            usage.add(share(made));
+            usage.subtract(share((replaced, 0)));
+        });
+    }
+
     /// Subtracts something that was removed, with its name, at which an unfinished file is known.
     pub(super) fn removed(&self, path: &[u8], is_file: bool, length: u64) {
         let cut = path

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{OpenedSink, SinkRequest, Source, Store};
@@ -252,6 +253,14 @@ impl Store for ExportStore {
         Ok(terms.prefix.join(&path))
     }
 
+    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+        self.grant(root, wish, pack)
+    }
+
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        self.carry_out(root, overwrite, pack)
+    }
+
     fn call(
         &self,
         call: &Call,
@@ -262,7 +271,7 @@ impl Store for ExportStore {
 }
 
 /// Why a right is missed.
-fn denial(need: Rights) -> &'static str {
+pub(super) fn denial(need: Rights) -> &'static str {
     match need {
         Rights::READ => "this user may not read here",
         Rights::LIST => "this user may not list directories here",

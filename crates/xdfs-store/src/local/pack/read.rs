@@ -93,22 +93,24 @@ impl PackSource {
     /// Grants a wish as far as the pack has room: an entry for each name, in order.
     pub fn grant(&mut self, names: &[Vec<u8>], pack: &mut PackWriter) {
         for name in names {
-            if !self.grant_one(name, pack, Ok(())) {
+            if !self.grant_one(name, pack, Ok(()), &|fault| fault) {
                 return;
             }
         }
     }
 
     /// Adds the entry that answers the wish for a name: also one of a file that is too large, and
-    /// one of what can't be had. If it is `refused` that is said. `false` if the pack has no room.
+    /// one of what can't be had, or isn't `allowed`, with what `see` makes of the fault. `false` if
+    /// the pack has no room.
     #[must_use]
     pub fn grant_one(
         &mut self,
         path: &[u8],
         pack: &mut PackWriter,
-        refused: Result<(), Fault>,
+        allowed: Result<(), Fault>,
+        see: &dyn Fn(Fault) -> Fault,
     ) -> bool {
-        let fault = match refused {
+        let fault = match allowed {
             Err(fault) => fault,
             Ok(()) => match self.try_add(path, pack) {
                 Ok(None) => return true,
@@ -127,7 +129,7 @@ impl PackSource {
         pack.entry(&Entry {
             path,
             metadata: Metadata::default(),
-            content: Content::Failed(fault),
+            content: Content::Failed(see(fault)),
         })
     }
 

@@ -1,0 +1,346 @@
+//! Packs in exports: what each entry may do, and what it costs.
+//!
+//! | entry | rights |
+//! |---|---|
+//! | one that is read | `read`; for a directory `list` too |
+//! | file, directory, named pipe | `create`, `write` to replace |
+//! | symbolic link | the same, and those of the whole export |
+//! | hard link | the same, and `read` at the existing path |
+//! | owner, attributes of what is there | `write` |
+//!
+//! The share of a whole pack is taken before, and what wasn't needed is given back. If there isn't
+//! that much left, each entry takes its own until one finds nothing.
+
+use std::sync::Arc;
+
+use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackWriter, Wish};
+use xdfs_proto::path::{Answer, Call, FileKind};
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_store::{PackChange, PackRules, Store};
+
+use super::Rights;
+use super::builtin::BuiltIn;
+use super::file::Terms;
+use super::folder::{Counted, Folder};
+use super::path::{Clean, rights_by_scopes};
+use super::store::{ExportStore, Located, denial, gone};
+
+const READ: &str = "read a pack";
+const WRITE: &str = "write a pack";
+
+/// A directory of a client in an export, and who asks.
+struct Tree<'a> {
+    store: &'a ExportStore,
+    located: Located,
+    /// The path of the directory before an export is chosen.
+    clean: Vec<u8>,
+    folder: Arc<Folder>,
+    operation: &'static str,
+}
+
+impl ExportStore {
+    pub(super) fn grant(
+        &self,
+        root: &[u8],
+        wish: &Wish,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        let tree = self.tree(READ, root)?;
+        let inner = trimmed(&tree.located.inner);
+        let prefix = &tree.located.prefix;
+        let source = tree
+            .folder
+            .files
+            .pack_source(inner, wish.keep, wish.file_bytes_max);
+        let mut source = source.map_err(|fault| prefix.fault(fault))?;
+        for name in &wish.names {
+            let allowed = tree.may_read(name);
+            let see = |fault| prefix.fault(fault);
+            if !source.grant_one(name, pack, allowed, &see) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn carry_out(
+        &self,
+        root: &[u8],
+        overwrite: bool,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
+        let tree = self.tree(WRITE, root)?;
+        let inner = trimmed(&tree.located.inner).to_vec();
+        let counted = tree.folder.counted.as_ref();
+        let mut held = Held::default();
+        if let Some(counted) = counted {
+            held.take_all(counted, pack);
+        }
+        let terms = tree.terms();
+        let mut rules = Rules {
+            tree: &tree,
+            terms: &terms,
+            overwrite,
+            counted,
+            held,
+        };
+        let result = tree.folder.files.write_pack_by(&inner, pack, &mut rules);
+        let held = rules.held;
+        if let Some(counted) = counted {
+            let change = result.as_ref().map_or_else(|_| held.directories(), |r| r.1);
+            counted.ledger.settle(
+                (held.bytes, held.names),
+                (change.bytes, change.names),
+                change.replaced_bytes,
+            );
+        }
+        let (failures, _) = result.map_err(|fault| terms.fault(fault))?;
+        Ok(failures.map(|fault| terms.fault(fault)))
+    }
+
+    /// Finds a directory and opens its export.
+    fn tree(&self, operation: &'static str, root: &[u8]) -> Result<Tree<'_>, Fault> {
+        if BuiltIn::of(root).is_some() {
+            let fault = Fault::new(Code::NotDirectory, operation, "it is built in");
+            return Err(fault.path(root));
+        }
+        // What each entry needs is asked of each.
+        let located = self.locate(operation, root, b"", Rights::NONE)?;
+        let need = if operation == READ {
+            Rights::READ
+        } else {
+            Rights::CREATE
+        };
+        if !self.rights[located.index].contains(need) {
+            let fault = Fault::new(Code::PermissionDenied, operation, denial(need));
+            return Err(fault.path(root));
+        }
+        let folder = self.folder(&located, true)?;
+        Ok(Tree {
+            store: self,
+            clean: Clean::of(operation, root)?.path,
+            folder: folder.ok_or_else(|| gone(operation).path(root))?,
+            located,
+            operation,
+        })
+    }
+}
+
+impl Tree<'_> {
+    /// The rights at a path beneath the directory.
+    fn rights(&self, path: &[u8]) -> Rights {
+        let rights = self.store.rights[self.located.index];
+        let scopes = &self.store.principal.scopes;
+        if scopes.is_empty() {
+            return rights;
+        }
+        rights & rights_by_scopes(scopes, &join(&self.clean, path))
+    }
+
+    /// The fault of a missing right. Its path is one in the export.
+    fn need(&self, path: &[u8], need: Rights) -> Result<Rights, Fault> {
+        let rights = self.rights(path);
+        if rights.contains(need) {
+            return Ok(rights);
+        }
+        Err(self.denied(path, denial(need)))
+    }
+
+    fn denied(&self, path: &[u8], cause: &str) -> Fault {
+        Fault::new(Code::PermissionDenied, self.operation, cause).path(self.inner(path))
+    }
+
+    /// A path in the export.
+    fn inner(&self, path: &[u8]) -> Vec<u8> {
+        join(trimmed(&self.located.inner), path)
+    }
+
+    fn terms(&self) -> Terms {
+        let export = &self.store.shared.exports[self.located.index];
+        Terms {
+            prefix: self.located.prefix.clone(),
+            largest_file: export.largest_file,
+            new_only: !self.store.rights[self.located.index].contains(Rights::WRITE),
+        }
+    }
+
+    fn may_read(&self, path: &[u8]) -> Result<(), Fault> {
+        let rights = self.need(path, Rights::READ)?;
+        if rights.contains(Rights::LIST) {
+            return Ok(());
+        }
+        let call = Call::Stat {
+            path: self.inner(path),
+            follow: false,
+        };
+        match self.folder.files.call(&call, &mut |_| Ok(())) {
+            Ok(Answer::Attributes(found)) if found.kind == FileKind::Directory => {
+                let cause = "this user may not look at directories here";
+                Err(self.denied(path, cause))
+            }
+            // What else is wrong with it shows when it is read.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is held of the quota for a pack.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    bytes: u64,
+    names: u64,
+    /// Of these, for directories that no entry names.
+    directories: u64,
+    /// It was taken for the whole pack.
+    is_whole: bool,
+}
+
+impl Held {
+    fn take(&mut self, counted: &Counted, bytes: u64, names: u64) -> Result<(), Fault> {
+        let ledger = &counted.ledger;
+        ledger.take(&counted.root, counted.quota, bytes, names)?;
+        self.bytes += bytes;
+        self.names += names;
+        Ok(())
+    }
+
+    /// Takes the share of a whole pack, if there is so much. A pack that can't be decoded is
+    /// refused later.
+    fn take_all(&mut self, counted: &Counted, pack: &[u8]) {
+        let limits = Limits::default();
+        let (mut bytes, mut names) = (0_u64, 0);
+        for entry in PackReader::new(pack, &limits).flatten() {
+            bytes += own_bytes(&entry);
+            names += u64::from(makes_name(&entry));
+        }
+        self.is_whole = self.take(counted, bytes, names).is_ok();
+    }
+
+    /// The change of a pack that failed as a whole: directories on the way to it may be there.
+    fn directories(&self) -> PackChange {
+        PackChange {
+            names: self.directories,
+            ..PackChange::default()
+        }
+    }
+}
+
+fn own_bytes(entry: &Entry<'_>) -> u64 {
+    match entry.content {
+        Content::File(data) => data.len() as u64,
+        _ => 0,
+    }
+}
+
+fn makes_name(entry: &Entry<'_>) -> bool {
+    let makes = matches!(
+        entry.content,
+        Content::File(_)
+            | Content::Directory
+            | Content::Symlink(_)
+            | Content::HardLink(_)
+            | Content::Fifo
+    );
+    makes && !entry.path.is_empty()
+}
+
+struct Rules<'a> {
+    tree: &'a Tree<'a>,
+    terms: &'a Terms,
+    overwrite: bool,
+    counted: Option<&'a Counted>,
+    held: Held,
+}
+
+impl PackRules for Rules<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<bool, Fault> {
+        let tree = self.tree;
+        let path = entry.path;
+        let need = match entry.content {
+            Content::Attributes => Rights::WRITE,
+            _ if entry.metadata.owner.is_some() => Rights::CREATE | Rights::WRITE,
+            _ => Rights::CREATE,
+        };
+        let rights = tree.need(path, need)?;
+        let is_export = path.is_empty() && tree.located.inner.is_empty();
+        let metadata = &entry.metadata;
+        match entry.content {
+            Content::File(data) => self.terms.check_length(data.len() as u64)?,
+            Content::Symlink(_) => {
+                let checked = tree.store.check_symlink(&tree.located, rights);
+                checked.map_err(|cause| tree.denied(path, cause))?;
+            }
+            Content::HardLink(existing) => {
+                let from = tree.need(existing, Rights::READ)?;
+                if !from.contains(rights) {
+                    let cause = "this user would have more rights to it there";
+                    return Err(tree.denied(path, cause));
+                }
+            }
+            Content::Attributes
+                if is_export
+                    && (metadata.mode.is_some()
+                        || metadata.owner.is_some()
+                        || !metadata.xattrs.is_empty()) =>
+            {
+                let cause = "it is the directory of the export itself";
+                return Err(tree.denied(path, cause));
+            }
+            _ => {}
+        }
+        let replace = self.overwrite && rights.contains(Rights::WRITE);
+        self.charge(entry, replace)?;
+        Ok(replace)
+    }
+
+    fn directory(&mut self) -> Result<(), Fault> {
+        if let Some(counted) = self.counted {
+            self.held.take(counted, 0, 1)?;
+            self.held.directories += 1;
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> bool {
+        self.counted.is_some()
+    }
+}
+
+impl Rules<'_> {
+    /// Takes what an entry costs and isn't held for it yet.
+    fn charge(&mut self, entry: &Entry<'_>, replace: bool) -> Result<(), Fault> {
+        let Some(counted) = self.counted else {
+            return Ok(());
+        };
+        if let Content::HardLink(existing) = entry.content {
+            // It may have been made by this pack.
+            let existing = counted.replaced(&self.tree.inner(existing));
+            self.held.take(counted, existing.unwrap_or(0), 0)?;
+        }
+        if self.held.is_whole || !makes_name(entry) {
+            return Ok(());
+        }
+        let bytes = own_bytes(entry);
+        let there = counted.replaced(&self.tree.inner(entry.path));
+        match there {
+            None => self.held.take(counted, bytes, 1),
+            Some(length) if replace => self.held.take(counted, bytes.saturating_sub(length), 0),
+            // A directory that is there costs nothing, and all else is refused.
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if root.is_empty() || path.is_empty() {
+        b""
+    } else {
+        b"/"
+    };
+    [root, separator, path].concat()
+}
+
+/// A path without the '/' that says that it is a directory's.
+fn trimmed(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
