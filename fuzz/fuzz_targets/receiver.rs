@@ -201,7 +201,7 @@ fuzz_target!(|data: &[u8]| {
                 Ok(())
             }
             10 => {
-                receiver.published(input.file(), 0);
+                receiver.published(input.file(), 0, xdfs_proto::pack::Failures::default());
                 receiver.recorded(input.file(), input.offset());
                 Ok(())
             }

@@ -135,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
                     length: input.offset(),
                     digest: DigestValue::None,
                     store_wait_permille: 0,
-                    failures: Failures::default(),
+                    failures: xdfs_proto::pack::Failures::default(),
                 };
                 sender.handle_frame(input.channel(), frame, now)
             }

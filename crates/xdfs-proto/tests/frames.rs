@@ -7,6 +7,7 @@ use xdfs_proto::frame::{
     JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
     kind,
 };
+use xdfs_proto::pack::{Failures, Keep, PACK_BYTES_MAX, Wish};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, Retry, SessionId, SessionSecret,
@@ -97,25 +98,73 @@ fn offer() -> impl Strategy<Value = Offer> {
         prop::option::of(any::<i64>()),
     );
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    (file(), path(), path(), source, digest_kind(), flags).prop_map(
-        |(file, path, name, (length, tag, mode, mtime_ns), digest, flags)| {
-            let (overwrite, resume, dry_run) = flags;
-            let tag = SourceTag(tag);
-            Offer {
-                file,
-                path,
-                name,
-                length,
-                tag,
-                mode,
-                mtime_ns,
-                digest,
-                overwrite,
-                resume,
-                dry_run,
+    let plain = (file(), path(), path(), source, digest_kind(), flags)
+        .prop_map(
+            |(file, path, name, (length, tag, mode, mtime_ns), digest, flags)| {
+                let (overwrite, resume, dry_run) = flags;
+                let tag = SourceTag(tag);
+                Offer {
+                    file,
+                    path,
+                    name,
+                    length,
+                    tag,
+                    mode,
+                    mtime_ns,
+                    digest,
+                    overwrite,
+                    resume,
+                    dry_run,
+                    pack: false,
+                }
+            },
+        )
+        .boxed();
+    let sizes = 1..=PACK_BYTES_MAX as u64;
+    let pack = (plain.clone(), sizes, any::<bool>()).prop_map(|(plain, length, overwrite)| Offer {
+        name: Vec::new(),
+        length: Some(length),
+        tag: SourceTag::default(),
+        mode: None,
+        mtime_ns: None,
+        overwrite,
+        resume: false,
+        dry_run: false,
+        pack: true,
+        ..plain
+    });
+    prop_oneof![3 => plain, 1 => pack]
+}
+
+fn failures() -> impl Strategy<Value = Failures> {
+    let run = (0u32..1000, 1u32..4, fault());
+    prop::collection::vec(run, 0..6).prop_map(|runs| {
+        let mut failures = Failures::default();
+        let mut number = 0;
+        for (gap, count, fault) in runs {
+            number += gap;
+            for _ in 0..count {
+                failures.push(number, fault.clone());
+                number += 1;
             }
+        }
+        failures
+    })
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let keep = (any::<bool>(), any::<bool>(), any::<bool>());
+    let name = prop::collection::vec("[a-z. ]{1,12}x", 1..4).prop_map(|n| n.join("/").into_bytes());
+    let names = prop::collection::vec(name, 1..20);
+    (keep, any::<u32>(), names).prop_map(|(keep, file_bytes_max, names)| Wish {
+        keep: Keep {
+            owner: keep.0,
+            xattrs: keep.1,
+            read_times: keep.2,
         },
-    )
+        file_bytes_max,
+        names,
+    })
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -206,39 +255,46 @@ fn frame() -> impl Strategy<Value = Frame> {
         Frame::XdfsM,
         Frame::Zxdfs,
     ]);
-    let end = (file(), any::<u64>(), digest(), 0u16..=1000, any::<bool>()).prop_map(
-        |(file, length, digest, store_wait_permille, eofr)| {
-            if eofr {
-                Frame::Eofr {
+    let end = (
+        file(),
+        any::<u64>(),
+        digest(),
+        0u16..=1000,
+        prop::option::of(failures()),
+    )
+        .prop_map(
+            |(file, length, digest, store_wait_permille, failures)| match failures {
+                None => Frame::Eofr {
                     file,
                     length,
                     digest,
                     store_wait_permille,
-                }
-            } else {
-                Frame::Published {
+                },
+                Some(failures) => Frame::Published {
                     file,
                     length,
                     digest,
                     store_wait_permille,
-                }
-            }
-        },
-    );
+                    failures,
+                },
+            },
+        );
     let request = (
         file(),
         path(),
         any::<u64>(),
         prop::option::of(any::<u64>()),
         digest_kind(),
+        prop::option::of(wish()),
     )
-        .prop_map(|(file, path, offset, length, digest)| {
+        .prop_map(|(file, path, offset, length, digest, pack)| {
             Frame::Xftsm(Request {
                 file,
                 path,
-                offset,
-                length,
+                offset: if pack.is_some() { 0 } else { offset },
+                length: if pack.is_some() { None } else { length },
                 digest,
+                pack,
             })
         });
     let accept = (file(), path(), 10u32..=24, durable()).prop_map(|(file, path, log, durable)| {

@@ -294,7 +294,8 @@ impl World {
                 assert!(!self.published, "published twice");
                 assert_eq!(self.held.len() as u64, bounds.blocks);
                 self.published = true;
-                self.receiver.published(FILE, 0);
+                self.receiver
+                    .published(FILE, 0, xdfs_proto::pack::Failures::default());
             }
             Event::Break { on, keeps } => {
                 self.breaks -= 1;

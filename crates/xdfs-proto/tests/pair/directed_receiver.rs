@@ -27,6 +27,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         overwrite: false,
         resume: true,
         dry_run: false,
+        pack: false,
     }
 }
 
@@ -163,7 +164,7 @@ fn s18_an_offer_that_comes_after_publication_changes_nothing() {
     let mut receiver = accepted(Some(0));
     let end = eofr(0, zeros(0));
     receiver.handle_frame(A, end.clone()).expect("the end");
-    receiver.published(FileId(1), 0);
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     outputs(&mut receiver);
     receiver
         .handle_frame(B, Frame::Xftsmu(offer(1, Some(0))))
@@ -213,7 +214,7 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
     receiver
         .handle_frame(B, eofr(2 * BLOCK, zeros(2 * BLOCK)))
         .expect("the end");
-    receiver.published(FileId(1), 0);
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     let word = frames(&mut receiver);
     assert!(matches!(word[..], [Frame::Published { .. }]));
     receiver.channel_down(B);
@@ -526,14 +527,14 @@ fn x27_a_wrong_digest_discards_and_publishes_nothing() {
         panic!("{said:?}");
     };
     assert_eq!(fault.code, Code::IntegrityMismatch);
-    receiver.published(FileId(1), 0);
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     assert_eq!(outputs(&mut receiver), []);
 }
 
 #[test]
 fn x28_published_is_said_once_the_store_has_done_it() {
     let mut receiver = accepted(Some(0));
-    receiver.published(FileId(1), 0);
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     assert_eq!(outputs(&mut receiver), []);
     receiver
         .handle_frame(A, eofr(0, zeros(0)))
@@ -542,7 +543,7 @@ fn x28_published_is_said_once_the_store_has_done_it() {
         outputs(&mut receiver)[..],
         [Output::Publish { .. }]
     ));
-    receiver.published(FileId(1), 0);
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     let said = outputs(&mut receiver);
     assert!(matches!(
         said[..],

@@ -30,6 +30,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         overwrite: false,
         resume: true,
         dry_run: false,
+        pack: false,
     }
 }
 
@@ -108,7 +109,7 @@ fn published(length: u64, digest: DigestValue) -> Frame {
         length,
         digest,
         store_wait_permille: 0,
-        failures: Failures::default(),
+        failures: xdfs_proto::pack::Failures::default(),
     }
 }
 

@@ -387,7 +387,9 @@ impl World {
                     self.sinks[plan].publish(length);
                     let source = &self.plans[plan].source;
                     assert_eq!(self.sinks[plan].published.as_ref(), Some(&source.bytes));
-                    self.session.receiver.published(file, 7);
+                    self.session
+                        .receiver
+                        .published(file, 7, xdfs_proto::pack::Failures::default());
                 }
             }
             Step::ToReceiver(i) => self.deliver(i),
@@ -485,6 +487,7 @@ impl World {
             overwrite: false,
             resume: true,
             dry_run: plan.dry_run,
+            pack: false,
         }
     }
 

@@ -104,6 +104,7 @@ fn offer(offer: &Offer) -> Value {
         "overwrite": offer.overwrite,
         "resume": offer.resume,
         "dry_run": offer.dry_run,
+        "pack": offer.pack,
     })
 }
 
@@ -137,17 +138,28 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             length,
             digest: value,
             store_wait_permille,
-        }
-        | Frame::Published {
-            file,
-            length,
-            digest: value,
-            store_wait_permille,
         } => json!({
             "file": file.0,
             "length": wide(*length),
             "digest": digest(value),
             "store_wait_permille": store_wait_permille,
+        }),
+        Frame::Published {
+            file,
+            length,
+            digest: value,
+            store_wait_permille,
+            failures,
+        } => json!({
+            "file": file.0,
+            "length": wide(*length),
+            "digest": digest(value),
+            "store_wait_permille": store_wait_permille,
+            "failures": failures.runs().iter().map(|run| json!({
+                "first": run.first,
+                "count": run.count,
+                "fault": fault(&run.fault),
+            })).collect::<Vec<_>>(),
         }),
         Frame::Xftsmu(o) | Frame::Offer(o) => offer(o),
         Frame::Xftsm(r) => json!({
@@ -156,6 +168,13 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "offset": wide(r.offset),
             "length": r.length.map(wide),
             "digest": kind(r.digest),
+            "pack": r.pack.as_ref().map(|wish| json!({
+                "keep_owner": wish.keep.owner,
+                "keep_xattrs": wish.keep.xattrs,
+                "keep_read_times": wish.keep.read_times,
+                "file_bytes_max": wish.file_bytes_max,
+                "names": wish.names.iter().map(|n| hex(n)).collect::<Vec<_>>(),
+            })),
         }),
         Frame::Accept(a) => json!({
             "file": a.file.0,

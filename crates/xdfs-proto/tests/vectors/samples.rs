@@ -6,6 +6,7 @@ use xdfs_proto::frame::{
     SessionRequest, SourceTag, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
+use xdfs_proto::pack::{Failures, Keep, Wish};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret};
 
 fn feature(id: u16, name: &str, value: &[u8]) -> Feature {
@@ -270,11 +271,39 @@ fn files() -> Vec<(&'static str, Frame)> {
         length: Some(u64::MAX - 4096),
         ..request.clone()
     };
+    let wished = Request {
+        pack: Some(Wish {
+            keep: Keep {
+                owner: true,
+                xattrs: false,
+                read_times: true,
+            },
+            file_bytes_max: 512 << 10,
+            names: vec![b"a".to_vec(), b"d/\xff b".to_vec()],
+        }),
+        ..request.clone()
+    };
+    let pack = Offer {
+        path: b"/tree".to_vec(),
+        name: vec![],
+        length: Some(1 << 20),
+        tag: SourceTag::default(),
+        mode: None,
+        mtime_ns: None,
+        digest: DigestKind::None,
+        overwrite: true,
+        resume: false,
+        dry_run: false,
+        pack: true,
+        file: FILE,
+    };
     vec![
         ("xftsmu", Frame::Xftsmu(upload)),
         ("xftsmu-stream-dry-run", Frame::Xftsmu(stream)),
         ("xftsm", Frame::Xftsm(request)),
         ("xftsm-partial", Frame::Xftsm(partial)),
+        ("xftsm-pack", Frame::Xftsm(wished)),
+        ("xftsmu-pack", Frame::Xftsmu(pack)),
         ("offer-empty-file", Frame::Offer(download)),
         ("accept-fresh", Frame::Accept(accept)),
         ("accept-resumed-crc64", Frame::Accept(resumed)),
@@ -302,6 +331,10 @@ fn events() -> Vec<(&'static str, Frame)> {
         "the server is shutting down",
     )
     .remote();
+    let mut failures = Failures::default();
+    for number in [3, 4, 5, 9] {
+        failures.push(number, fault.clone());
+    }
     let eofr = |digest| Frame::Eofr {
         file: FILE,
         length: 6,
@@ -323,6 +356,16 @@ fn events() -> Vec<(&'static str, Frame)> {
                 digest: DigestValue::Crc64Nvme(1),
                 store_wait_permille: 1000,
                 failures: Failures::default(),
+            },
+        ),
+        (
+            "published-pack",
+            Frame::Published {
+                file: FILE,
+                length: 1 << 20,
+                digest: DigestValue::None,
+                store_wait_permille: 0,
+                failures,
             },
         ),
         (

@@ -387,7 +387,7 @@ fn a_server_that_publishes_before_the_end() {
             length: 10_000,
             digest: digest(b""),
             store_wait_permille: 0,
-            failures: Failures::default(),
+            failures: xdfs_proto::pack::Failures::default(),
         });
     });
     assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
@@ -414,7 +414,7 @@ fn a_server_that_publishes_something_else() {
             length: 10_000,
             digest: digest(b"something else"),
             store_wait_permille: 0,
-            failures: Failures::default(),
+            failures: xdfs_proto::pack::Failures::default(),
         });
     });
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");

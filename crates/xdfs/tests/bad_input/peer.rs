@@ -303,6 +303,7 @@ pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
         overwrite: false,
         resume: true,
         dry_run: false,
+        pack: false,
     }
 }
 

@@ -165,6 +165,7 @@ fn nothing_read_of_a_download() {
         offset: 0,
         length: None,
         digest: xdfs::DigestKind::Crc64Nvme,
+        pack: None,
     }));
     assert!(matches!(peer.frame(), Frame::Offer(_)));
     peer.send(&Frame::Accept(Accept {
@@ -193,6 +194,7 @@ fn answers_that_are_never_read() {
             offset: 0,
             length: None,
             digest: xdfs::DigestKind::None,
+            pack: None,
         })
         .encode(&mut bytes);
         sent += bytes.len();
