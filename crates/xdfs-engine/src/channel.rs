@@ -55,6 +55,8 @@ pub(crate) enum Payload {
     Owned(Vec<u8>),
     /// One block of a uniform source, shared by all channels.
     Shared(Arc<[u8]>),
+    /// In the memory of its source, from this byte on.
+    Source(Arc<Vec<u8>>, usize),
 }
 
 impl Payload {
@@ -63,6 +65,7 @@ impl Payload {
             Self::Pooled(b) => b,
             Self::Owned(b) => b,
             Self::Shared(b) => b,
+            Self::Source(b, start) => b.get(*start..).unwrap_or_default(),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::security::take_on;
 /// Threads of a session: directories of one file system rarely take more writers well.
 const THREADS_MAX: usize = 4;
 /// Memory of packs that is kept for the next ones.
-const SPARES_MAX: usize = 4;
+const SPARES_MAX: usize = 16;
 /// How long the end of a session waits for packs that are being made or carried out.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -51,7 +51,7 @@ impl Spares {
 /// A pack that was made, to be sent.
 #[derive(Debug)]
 pub struct PackSource {
-    memory: Vec<u8>,
+    memory: Arc<Vec<u8>>,
     info: SourceInfo,
     spares: Spares,
 }
@@ -68,7 +68,7 @@ impl PackSource {
             random_reads: true,
         };
         Self {
-            memory,
+            memory: Arc::new(memory),
             info,
             spares,
         }
@@ -89,6 +89,10 @@ impl Source for PackSource {
         Ok(count)
     }
 
+    fn memory(&self) -> Option<Arc<Vec<u8>>> {
+        Some(Arc::clone(&self.memory))
+    }
+
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -96,7 +100,10 @@ impl Source for PackSource {
 
 impl Drop for PackSource {
     fn drop(&mut self) {
-        self.spares.give(std::mem::take(&mut self.memory));
+        // A channel that is sending it still keeps it.
+        if let Some(memory) = Arc::get_mut(&mut self.memory) {
+            self.spares.give(std::mem::take(memory));
+        }
     }
 }
 

@@ -318,20 +318,21 @@ impl Failures {
 /// Writes entries into a buffer that is used again and again.
 #[derive(Debug)]
 pub struct PackWriter {
-    /// All of it initialised, so that files can be read into it.
+    /// All of it initialised, so that files can be read into it. Grows as it is needed.
     buffer: Vec<u8>,
+    bytes_max: usize,
     len: usize,
     entries: u32,
     scratch: Vec<u8>,
 }
 
 impl PackWriter {
-    /// A writer into `buffer`, which is made as long as the pack may become.
+    /// A writer into `buffer`, whatever that holds, of at most `bytes_max` bytes.
     #[must_use]
-    pub fn new(mut buffer: Vec<u8>, bytes_max: usize) -> Self {
-        buffer.resize(bytes_max.min(PACK_BYTES_MAX), 0);
+    pub fn new(buffer: Vec<u8>, bytes_max: usize) -> Self {
         Self {
             buffer,
+            bytes_max: bytes_max.min(PACK_BYTES_MAX),
             len: 0,
             entries: 0,
             scratch: Vec::new(),
@@ -370,7 +371,7 @@ impl PackWriter {
             }
             _ => &[],
         };
-        let fits = head.len() + data.len() <= self.buffer.len() - self.len;
+        let fits = self.reserve(head.len() + data.len());
         if fits {
             self.append(&head);
             self.append(data);
@@ -396,7 +397,12 @@ impl PackWriter {
         head.clear();
         encode_head(&mut head, kind::FILE, path, metadata);
         let start = self.len + head.len() + 4;
-        let Some(room) = self.buffer.get_mut(start..start.saturating_add(bytes_max)) else {
+        let room = if self.reserve((head.len() + 4).saturating_add(bytes_max)) {
+            self.buffer.get_mut(start..start + bytes_max)
+        } else {
+            None
+        };
+        let Some(room) = room else {
             self.scratch = head;
             return Ok(false);
         };
@@ -416,6 +422,22 @@ impl PackWriter {
     #[must_use]
     pub fn finish(self) -> (Vec<u8>, usize) {
         (self.buffer, self.len)
+    }
+
+    /// Makes room for so many bytes more; `false` if the pack can't have them.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        let Some(end) = self
+            .len
+            .checked_add(bytes)
+            .filter(|end| *end <= self.bytes_max)
+        else {
+            return false;
+        };
+        if self.buffer.len() < end {
+            let doubled = self.buffer.len().saturating_mul(2).min(self.bytes_max);
+            self.buffer.resize(end.max(doubled), 0);
+        }
+        true
     }
 
     fn append(&mut self, bytes: &[u8]) {

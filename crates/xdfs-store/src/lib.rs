@@ -17,6 +17,7 @@ pub use stream::{StreamSink, StreamSource};
 
 use std::fmt;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
@@ -78,6 +79,12 @@ pub trait Source: Send + fmt::Debug {
     /// Tells the store that `range` will be read soon. Only a hint.
     fn will_read(&mut self, range: ByteRange) {
         let _ = range;
+    }
+
+    /// All bytes of the source, where they are in memory anyway and stay as they are: then they are
+    /// sent from there.
+    fn memory(&self) -> Option<Arc<Vec<u8>>> {
+        None
     }
 
     /// Whether every block of equal length has equal content, so that a block and its check value

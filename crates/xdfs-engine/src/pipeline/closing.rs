@@ -7,7 +7,8 @@ use xdfs_proto::{Code, Fault, FileId, Retry, Side};
 
 use super::Pipeline;
 use super::calls::refuse;
-use crate::channel::Written;
+use super::open::{no_such_session, refuse_join};
+use crate::channel::{Channel, Phase, Written};
 use crate::command::{Command, TransferEvent};
 use crate::kernel::Kernel;
 
@@ -57,6 +58,17 @@ impl<K: Kernel> Pipeline<K> {
                     let _ = job.events.send(TransferEvent::Ended(Err(fault.clone())));
                 }
                 Command::Call(job) => refuse(&job, &fault),
+                // It was handed over while the session ended.
+                Command::Join {
+                    stream,
+                    channel,
+                    output,
+                    ..
+                } => {
+                    let mut channel = Channel::new(channel, stream, Phase::Open, self.now);
+                    channel.push_bytes(&output);
+                    refuse_join(channel, no_such_session());
+                }
                 _ => {}
             }
         }

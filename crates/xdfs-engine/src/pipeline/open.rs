@@ -115,6 +115,22 @@ fn automatic_block_size(dial: &Dial, channels: u32) -> u32 {
     (1 << share.ilog2()).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES)
 }
 
+/// Says to a channel that it can't join, and closes it.
+pub(super) fn refuse_join(mut channel: Channel, fault: Fault) {
+    channel.push(&Frame::Exception {
+        scope: Scope::Channel,
+        fault,
+    });
+    // A fresh connection takes these few bytes at once, or the peer learns it by the end.
+    let _ = channel.write();
+    let _ = channel.stream.close();
+}
+
+pub(super) fn no_such_session() -> Fault {
+    let cause = "no such session";
+    Fault::new(Code::SessionUnknown, "join the session", cause)
+}
+
 impl<K: Kernel> Pipeline<K> {
     /// Takes a channel that is open into the session.
     pub(super) fn admit(&mut self, mut channel: Channel) {
@@ -192,22 +208,12 @@ impl<K: Kernel> Pipeline<K> {
                 format!("the session has its {} channels", self.channels_max),
             ))
         } else if index.0 == 0 || self.used_indexes.contains(&index) {
-            Some(Fault::new(
-                Code::SessionUnknown,
-                "join the session",
-                "no such session",
-            ))
+            Some(no_such_session())
         } else {
             None
         };
         if let Some(fault) = fault {
-            channel.push(&Frame::Exception {
-                scope: Scope::Channel,
-                fault,
-            });
-            // A fresh connection takes these few bytes at once, or the peer learns it by the end.
-            let _ = channel.write();
-            let _ = channel.stream.close();
+            refuse_join(channel, fault);
             return;
         }
         channel.push(&Frame::JoinOk);

@@ -281,6 +281,24 @@ impl<K: Kernel> Pipeline<K> {
                 payload,
             });
         }
+        if let Some(memory) = source.memory() {
+            let start = usize::try_from(open.offset + extent.range.start).unwrap_or(usize::MAX);
+            let bytes = memory
+                .get(start..start.saturating_add(len))
+                .unwrap_or_default();
+            let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
+            hasher.update(bytes);
+            let (check, fragment) = hasher.finish(file);
+            if !extent.again {
+                self.sender.extent_read(file, fragment);
+            }
+            let payload = Payload::Source(memory, start);
+            return Ok(Ready::Block {
+                extent,
+                check,
+                payload,
+            });
+        }
         let base = open.offset;
         let end = length.unwrap_or(u64::MAX);
         if !extent.again && extent.range.end > open.data_until && length.is_some() {

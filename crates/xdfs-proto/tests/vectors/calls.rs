@@ -407,7 +407,7 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ("xpathm-operation-zero", at("xpathm-stat", number, &[0])),
         (
             "xpathm-operation-unknown",
-            at("xpathm-stat", number, &[0x12]),
+            at("xpathm-stat", number, &[0x7f]),
         ),
         (
             "xpathm-stat-option-undefined",

@@ -25,7 +25,7 @@ const SMALL_BYTES_MAX: u32 = 512 << 10;
 /// Bytes of the first pack, so that the other side begins soon; each further one has twice as many.
 const PACK_BYTES_FIRST: usize = 64 << 10;
 /// Bytes of a pack within one machine: with its copies it fits the caches.
-const PACK_BYTES_SHORT: usize = 1 << 20;
+const PACK_BYTES_SHORT: usize = 512 << 10;
 /// Bytes of a pack on a long path, where all of them together have to fill it.
 const PACK_BYTES_LONG: usize = 4 << 20;
 /// Packs under way.

@@ -9,7 +9,7 @@ use std::thread;
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
-use xdfs_proto::pack::{Content, Entry, Metadata, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
 use xdfs_store::LocalStore;
 use xdfs_store::local::Added;
@@ -227,7 +227,12 @@ impl Upload<'_> {
                     directories.push(found.path.clone());
                 }
                 match added {
-                    Added::Done => {}
+                    Added::Done => {
+                        let begun = self.packs.load(Ordering::Relaxed);
+                        if pack.len() >= self.cut.pack_bytes(begun) {
+                            self.send(&mut pack, made);
+                        }
+                    }
                     // A pack of its own had no room either.
                     Added::Full | Added::Large(_) => {
                         let _ = made.send(Made::Large(found.path));
@@ -259,14 +264,14 @@ impl Upload<'_> {
     }
 
     fn begin_pack(&self) -> PackWriter {
-        let number = self.packs.fetch_add(1, Ordering::Relaxed);
-        PackWriter::new(self.spares.take(), self.cut.pack_bytes(number))
+        PackWriter::new(self.spares.take(), PACK_BYTES_MAX)
     }
 
     fn send(&self, pack: &mut PackWriter, made: &mpsc::SyncSender<Made>) {
         if pack.is_empty() {
             return;
         }
+        self.packs.fetch_add(1, Ordering::Relaxed);
         let (memory, length) = std::mem::replace(pack, self.begin_pack()).finish();
         let items = Item::of_pack(&memory[..length]);
         let _ = made.send(Made::Pack {
