@@ -5,12 +5,16 @@
 mod behaviour;
 #[cfg(test)]
 mod builtin;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod calls;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
 mod journal;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod packs;
 #[cfg(test)]
 mod paths;
 #[cfg(test)]
