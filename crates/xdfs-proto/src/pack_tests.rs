@@ -339,8 +339,8 @@ fn wishes_come_back_and_bad_ones_are_refused() {
     for cut in 0..bytes.len() {
         assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
     }
-    let refused: [&[&[u8]]; 6] = [&[], &[b""], &[b"a", b".."], &[b"/a"], &[b"a/"], &[b"a\0"]];
-    for names in refused {
+    let bad: [&[&[u8]]; 6] = [&[], &[b""], &[b"a", b".."], &[b"/a"], &[b"a/"], &[b"a\0"]];
+    for names in bad {
         assert!(decode(&encoded(&wish(names))).is_err(), "{names:?}");
     }
     for keep in 0..=255 {

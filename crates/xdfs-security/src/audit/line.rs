@@ -39,6 +39,10 @@ struct Line<'a> {
     cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<u64>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
@@ -63,6 +67,8 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         to: &to,
         cut,
         bytes: event.bytes,
+        entries: event.entries,
+        failed: event.failed,
         result: event.result.map_or("ok", |code| code.as_str()),
         session: session.as_deref(),
     };

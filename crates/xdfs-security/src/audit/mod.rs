@@ -100,6 +100,10 @@ pub struct Event<'a> {
     pub to: &'a [u8],
     /// Bytes moved.
     pub bytes: Option<u64>,
+    /// Entries of a pack.
+    pub entries: Option<u64>,
+    /// Entries of a pack that failed.
+    pub failed: Option<u64>,
     /// Why it failed; `None` if it didn't.
     pub result: Option<Code>,
     /// The session.
@@ -120,6 +124,8 @@ impl Event<'_> {
             path: b"",
             to: b"",
             bytes: None,
+            entries: None,
+            failed: None,
             result: None,
             session: None,
         }

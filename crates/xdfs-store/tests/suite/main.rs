@@ -13,6 +13,9 @@ mod common;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
+mod packs;
+#[cfg(test)]
 mod paths;
 #[cfg(test)]
 mod sink;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use xdfs_proto::digest::Fragment;
+use xdfs_proto::pack::{Content, Failures, PackReader, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store};
@@ -59,6 +60,20 @@ impl Actor {
         });
     }
 
+    /// A pack was moved: entries and bytes of its files, and how many entries failed.
+    fn moved(&self, kind: Kind, root: &[u8], [entries, bytes, failed]: [u64; 3]) {
+        self.audit.record(&Event {
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            path: root,
+            bytes: Some(bytes),
+            entries: Some(entries),
+            failed: (failed > 0).then_some(failed),
+            ..Event::new(SystemTime::now(), kind)
+        });
+    }
+
     fn refused(&self, path: &[u8], fault: Fault) -> Fault {
         self.record(Kind::Refuse, path, None, Some(fault.code));
         fault
@@ -107,6 +122,40 @@ impl Store for AuditedStore {
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         self.inner.check_sink(request)
+    }
+
+    /// One line for all that is taken, since a line for each would cost more than the files.
+    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+        let before = (pack.entries(), pack.len());
+        self.inner
+            .read_pack(root, wish, pack)
+            .map_err(|fault| self.actor.refused(root, fault))?;
+        let entries = u64::from(pack.entries().saturating_sub(before.0));
+        let bytes = pack.len().saturating_sub(before.1) as u64;
+        self.actor.moved(Kind::Download, root, [entries, bytes, 0]);
+        Ok(())
+    }
+
+    /// One line for all that is made.
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        let failures = self
+            .inner
+            .write_pack(root, overwrite, pack)
+            .map_err(|fault| self.actor.refused(root, fault))?;
+        let (mut entries, mut bytes) = (0, 0);
+        let limits = Limits::default();
+        for (number, entry) in (0..).zip(PackReader::new(pack, &limits).flatten()) {
+            entries += 1;
+            if let Content::File(data) = entry.content
+                && failures.of(number).is_none()
+            {
+                bytes += data.len() as u64;
+            }
+        }
+        let failed = failures.runs().iter().map(|run| u64::from(run.count)).sum();
+        self.actor
+            .moved(Kind::Upload, root, [entries, bytes, failed]);
+        Ok(failures)
     }
 
     /// Changes are written down, whatever comes of them. Of calls that only look, those that are

@@ -3,6 +3,7 @@
 mod access;
 mod calls;
 mod config;
+mod packs;
 mod quota;
 
 use std::io::IoSlice;

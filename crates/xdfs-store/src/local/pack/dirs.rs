@@ -72,7 +72,6 @@ impl Dirs {
         allow: &mut dyn FnMut() -> Result<(), Fault>,
         made: &mut u64,
     ) -> Result<Arc<Dir>, Problem> {
-        let is_missing = |error: &ResolveError| matches!(error, ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound);
         match self.open(path)? {
             Ok(dir) => return Ok(dir),
             Err(error) if is_missing(&error) => {}
@@ -104,4 +103,8 @@ impl Dirs {
         }
         Ok(self.hold(path, dir))
     }
+}
+
+fn is_missing(error: &ResolveError) -> bool {
+    matches!(error, ResolveError::Io(error) if error.kind() == io::ErrorKind::NotFound)
 }

@@ -91,9 +91,9 @@ fn enter_or_make(
     rules: &mut dyn PackRules,
     change: &mut PackChange,
 ) -> Result<Dir, Fault> {
-    let named = |mut fault: Fault| {
+    let named = |mut fault: Fault| -> Fault {
         fault.operation = OPERATION.into();
-        fault
+        fault.path(root)
     };
     paths.check(root).map_err(named)?;
     match paths.enter(root) {

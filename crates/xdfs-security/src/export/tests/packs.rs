@@ -1,0 +1,392 @@
+//! Packs in exports: rights and scopes of each entry, and what counts.
+
+use xdfs_proto::Limits;
+use xdfs_proto::pack::{
+    Content, Entry, Failures, Keep, Metadata, Owner, PackReader, PackWriter, Wish,
+};
+use xdfs_proto::path::Call;
+
+use super::*;
+
+fn entry<'a>(path: &'a str, content: Content<'a>) -> Entry<'a> {
+    Entry {
+        path: path.as_bytes(),
+        metadata: Metadata::default(),
+        content,
+    }
+}
+
+fn file<'a>(path: &'a str, data: &'a str) -> Entry<'a> {
+    entry(path, Content::File(data.as_bytes()))
+}
+
+fn pack(entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut writer = PackWriter::new(Vec::new(), 1 << 20);
+    for entry in entries {
+        assert!(writer.entry(entry));
+    }
+    let (buffer, len) = writer.finish();
+    buffer[..len].to_vec()
+}
+
+fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures, Fault> {
+    store.write_pack(root.as_bytes(), true, &pack(entries))
+}
+
+/// What each name is answered by: its content, or the code of the fault and its path.
+fn take(store: &dyn Store, root: &str, names: &[&str]) -> Result<Vec<String>, Fault> {
+    let wish = Wish {
+        keep: Keep::default(),
+        file_bytes_max: 1 << 16,
+        names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+    };
+    let mut writer = PackWriter::new(Vec::new(), 1 << 20);
+    store.read_pack(root.as_bytes(), &wish, &mut writer)?;
+    let (buffer, len) = writer.finish();
+    let limits = Limits::default();
+    let entries = PackReader::new(&buffer[..len], &limits).map(Result::unwrap);
+    Ok(entries
+        .map(|entry| match entry.content {
+            Content::File(data) => String::from_utf8_lossy(data).into_owned(),
+            Content::Failed(fault) => {
+                format!("{} {}", fault.code, fault.path.escape_ascii())
+            }
+            other => format!("{other:?}"),
+        })
+        .collect())
+}
+
+#[track_caller]
+fn assert_codes(failures: &Failures, expected: &[Option<Code>]) {
+    for (number, code) in (0..).zip(expected) {
+        let found = failures.of(number).map(|fault| fault.code);
+        assert_eq!(found, *code, "{number}: {:?}", failures.of(number));
+    }
+}
+
+const DATA: &str = r#"
+    [[export]]
+    name = "data"
+    path = "ROOT"
+    grant = [
+        { user = "alice", rights = "all" },
+        { user = "reader", rights = ["read", "list"] },
+        { user = "blind", rights = ["read"] },
+        { user = "dropper", rights = ["create"] },
+    ]
+"#;
+
+struct Scene {
+    temp: tempfile::TempDir,
+    exports: Exports,
+}
+
+impl Scene {
+    fn new(settings: &str) -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let exports = parse(temp.path(), settings).unwrap();
+        Self { temp, exports }
+    }
+
+    fn with_limits(limits: &str) -> Self {
+        Self::new(&format!(
+            "[[export]]\nname = 'q'\npath = 'ROOT'\n{limits}\n
+             grant = [{{ user = 'alice', rights = 'all' }}]"
+        ))
+    }
+
+    fn of(&self, principal: &Principal) -> Arc<dyn Store> {
+        store(&self.exports, principal)
+    }
+
+    fn text(&self, name: &str) -> String {
+        text(&self.temp.path().join(name))
+    }
+
+    #[track_caller]
+    fn assert_used(&self, bytes: u64, files: u64) {
+        let ledger = self.exports.shared.ledger(self.temp.path());
+        assert_eq!(ledger.used(), (bytes, files));
+    }
+}
+
+#[test]
+fn each_right_allows_what_it_says() {
+    let scene = Scene::new(DATA);
+    let alice = scene.of(&user("alice"));
+    let entries = [
+        file("d/f", "old"),
+        entry("d/link", Content::Symlink(b"f")),
+        entry("d/hard", Content::HardLink(b"d/f")),
+    ];
+    assert!(send(&*alice, "/data", &entries).unwrap().is_empty());
+    let names = ["d/f", "d", "gone"];
+    let root = take(&*scene.of(&user("reader")), "data", &names).unwrap();
+    assert_eq!(root, ["old", "Directory", "not-found data/gone"]);
+    let blind = take(&*scene.of(&user("blind")), "/data", &names).unwrap();
+    assert_eq!(
+        blind,
+        ["old", "permission-denied /data/d", "not-found /data/gone"]
+    );
+    let dropper = scene.of(&user("dropper"));
+    assert_fault(
+        take(&*dropper, "data/d", &["f"]),
+        Code::PermissionDenied,
+        "data/d",
+    );
+    let reader = scene.of(&user("reader"));
+    let sent = send(&*reader, "data/d", &[file("x", "x")]);
+    assert_fault(sent, Code::PermissionDenied, "data/d");
+    let owned = Metadata {
+        owner: Some(Owner {
+            uid: 0,
+            gid: 0,
+            names: None,
+        }),
+        ..Metadata::default()
+    };
+    let failures = send(
+        &*dropper,
+        "data/d",
+        &[
+            file("new", "new"),
+            file("f", "replaced"),
+            entry("f", Content::Attributes),
+            entry("stolen", Content::HardLink(b"f")),
+            Entry {
+                metadata: owned,
+                ..file("owned", "x")
+            },
+        ],
+    )
+    .unwrap();
+    let denied = Some(Code::PermissionDenied);
+    assert_codes(&failures, &[None, denied, denied, denied, denied]);
+    let paths: Vec<_> = failures.runs().iter().map(|run| &*run.fault.path).collect();
+    assert_eq!(paths[0], b"data/d/f");
+    assert_eq!(scene.text("d/f"), "old");
+    assert_eq!(names_of(&scene, "d"), ["f", "hard", "link", "new"]);
+}
+
+fn names_of(scene: &Scene, dir: &str) -> Vec<String> {
+    names(&scene.temp.path().join(dir))
+}
+
+#[test]
+fn no_entry_leaves_its_scope() {
+    let scene = Scene::new(DATA);
+    let all = scene.of(&user("alice"));
+    send(
+        &*all,
+        "data",
+        &[file("a/f", "a"), file("b/f", "b"), file("ab/f", "ab")],
+    )
+    .unwrap();
+    let some = scoped(
+        "alice",
+        &[
+            ("data/a", Rights::READ | Rights::CREATE),
+            ("data/a/w", Rights::ALL),
+        ],
+    );
+    let store = scene.of(&some);
+    let failures = send(
+        &*store,
+        "data",
+        &[
+            file("a/new", "x"),
+            file("b/new", "x"),
+            file("ab/new", "x"),
+            file("a/f", "replaced"),
+            file("a/w/f", "x"),
+            file("a/w/f", "replaced"),
+            file("new", "x"),
+            entry("a/w/link", Content::Symlink(b"../../b")),
+            entry("a/w/hard", Content::HardLink(b"a/f")),
+            entry("a/hard", Content::HardLink(b"b/f")),
+            entry("a/same", Content::HardLink(b"a/f")),
+            entry("b", Content::Attributes),
+        ],
+    )
+    .unwrap();
+    let denied = Some(Code::PermissionDenied);
+    assert_codes(
+        &failures,
+        &[
+            None,
+            denied,
+            denied,
+            Some(Code::AlreadyExists),
+            None,
+            None,
+            denied,
+            denied,
+            denied,
+            denied,
+            None,
+            denied,
+        ],
+    );
+    assert_eq!(scene.text("a/f"), "a");
+    assert_eq!(scene.text("a/w/f"), "replaced");
+    assert_eq!(names_of(&scene, "b"), ["f"]);
+    let read = take(&*store, "data", &["a/f", "b/f", "ab/f", "b"]).unwrap();
+    let expected = [
+        "a",
+        "permission-denied data/b/f",
+        "permission-denied data/ab/f",
+        "permission-denied data/b",
+    ];
+    assert_eq!(read, expected);
+    // Also with a root out of the scope, and one that isn't there for this user.
+    let failures = send(&*store, "data/b", &[file("new", "x")]).unwrap();
+    assert_codes(&failures, &[denied]);
+    for root in ["other", "/other/x"] {
+        assert_fault(send(&*store, root, &[file("f", "x")]), Code::NotFound, root);
+        assert_fault(take(&*store, root, &["f"]), Code::NotFound, root);
+    }
+    assert_fault(
+        send(&*store, "", &[file("data/f", "x")]),
+        Code::IsDirectory,
+        "",
+    );
+    let up = send(&*store, "data/a/../b", &[file("f", "x")]);
+    assert_fault(up, Code::PathEscape, "data/a/../b");
+    assert_fault(send(&*all, "mem:null", &[]), Code::NotDirectory, "mem:null");
+}
+
+#[test]
+fn the_export_itself_keeps_its_mode() {
+    let scene = Scene::new(DATA);
+    let store = scene.of(&user("alice"));
+    let with = |metadata| Entry {
+        metadata,
+        ..entry("", Content::Attributes)
+    };
+    let mode = Metadata {
+        mode: Some(0o777),
+        ..Metadata::default()
+    };
+    let times = Metadata {
+        mtime_ns: Some(1),
+        ..Metadata::default()
+    };
+    let failures = send(&*store, "data", &[with(mode.clone()), with(times)]).unwrap();
+    assert_codes(&failures, &[Some(Code::PermissionDenied), None]);
+    assert!(send(&*store, "data/d", &[with(mode)]).unwrap().is_empty());
+}
+
+#[test]
+fn each_user_has_a_directory() {
+    let scene = Scene::new(
+        "[[export]]\nname = 'home'\npath = 'ROOT/{user}'\nmake = true\n
+         grant = [{ user = '*', rights = 'all' }]",
+    );
+    for name in ["alice", "bob"] {
+        let store = scene.of(&user(name));
+        assert!(
+            send(&*store, "home/d", &[file("f", name)])
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(take(&*store, "home", &["d/f"]).unwrap(), [name]);
+        assert_eq!(scene.text(&format!("{name}/d/f")), name);
+    }
+}
+
+#[test]
+fn what_is_made_is_counted_and_what_fails_is_not() {
+    let scene = Scene::with_limits("quota_bytes = 1000\nquota_files = 100");
+    let store = scene.of(&user("alice"));
+    let failures = send(
+        &*store,
+        "q/new/root",
+        &[
+            file("a", "12345"),
+            file("x/y/b", "12345"),
+            entry("x", Content::Directory),
+            entry("x/y/c", Content::HardLink(b"a")),
+            entry("s", Content::Symlink(b"a")),
+            entry("p", Content::Fifo),
+            entry("a", Content::Directory),
+            file("x", "123"),
+            entry("a", Content::Attributes),
+        ],
+    )
+    .unwrap();
+    let expected = [
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        Some(Code::NotDirectory),
+        Some(Code::IsDirectory),
+        None,
+    ];
+    assert_codes(&failures, &expected);
+    // new, root, x, y; a, b, c, s, p.
+    scene.assert_used(15, 9);
+    let failures = send(
+        &*store,
+        "q/new/root",
+        &[file("a", "1"), file("x/y/b", "123456")],
+    );
+    assert!(failures.unwrap().is_empty());
+    scene.assert_used(12, 9);
+    // What is counted is what a new count finds.
+    let call = Call::RemoveTree {
+        path: b"q/new".into(),
+    };
+    store.call(&call, &mut |_| Ok(())).unwrap();
+    scene.assert_used(0, 0);
+}
+
+#[test]
+fn a_quota_that_ends_within_a_pack() {
+    let scene = Scene::with_limits("quota_bytes = 10\nquota_files = 5");
+    let store = scene.of(&user("alice"));
+    let failures = send(
+        &*store,
+        "q",
+        &[
+            file("a", "1234"),
+            file("b", "12345678"),
+            file("c", "123456"),
+            file("a", "12"),
+            file("d", "12"),
+            file("e", "1"),
+        ],
+    )
+    .unwrap();
+    let full = Some(Code::QuotaExceeded);
+    // What is replaced is given back when the pack is done.
+    assert_codes(&failures, &[None, full, None, None, full, full]);
+    let fault = failures.of(1).unwrap();
+    assert_eq!(fault.path, b"q/b");
+    scene.assert_used(8, 2);
+    assert!(send(&*store, "q", &[file("d", "12")]).unwrap().is_empty());
+    scene.assert_used(10, 3);
+    // One of the same length takes nothing.
+    assert!(send(&*store, "q", &[file("a", "21")]).unwrap().is_empty());
+    let failures = send(&*store, "q", &[entry("h", Content::HardLink(b"a"))]).unwrap();
+    assert_codes(&failures, &[full]);
+    // Directories on the way count too, however deep.
+    let failures = send(&*store, "q", &[file("x/y/z/f", ""), file("e", "")]).unwrap();
+    assert_codes(&failures, &[full, None]);
+    assert_eq!(names_of(&scene, ""), ["a", "c", "d", "e"]);
+    scene.assert_used(10, 4);
+    let failures = send(&*store, "q/u/v", &[]);
+    assert_fault(failures, Code::QuotaExceeded, "q/u/v");
+    scene.assert_used(10, 5);
+}
+
+#[test]
+fn no_file_is_too_large() {
+    let scene = Scene::with_limits("largest_file = 5");
+    let store = scene.of(&user("alice"));
+    let failures = send(&*store, "q", &[file("a", "123456"), file("b", "12345")]).unwrap();
+    assert_codes(&failures, &[Some(Code::QuotaExceeded), None]);
+    assert_eq!(names_of(&scene, ""), ["b"]);
+}
