@@ -23,5 +23,7 @@ mod perf;
 mod resume;
 mod serve;
 mod support;
+#[cfg(unix)]
+mod trees;
 mod usage;
 mod who;

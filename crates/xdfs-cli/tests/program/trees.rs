@@ -1,0 +1,110 @@
+//! Whole trees.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Place, Server, content, xdfs};
+
+/// A tree with files of several sizes, an empty directory and a link.
+fn make_tree(root: &Path) {
+    for directory in 0..5_usize {
+        let path = root.join(format!("d{directory}/below"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..20_usize {
+            let size = file * 997;
+            fs::write(path.join(format!("f{file}")), content(file as u64, size)).unwrap();
+        }
+    }
+    fs::write(root.join("large"), content(7, 3 << 20)).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("large", root.join("link")).unwrap();
+}
+
+fn assert_same(a: &Path, b: &Path) {
+    let names = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(a), names(b), "{}", a.display());
+    for name in names(a) {
+        let (a, b) = (a.join(&name), b.join(&name));
+        let meta = fs::symlink_metadata(&a).unwrap();
+        assert_eq!(
+            meta.file_type(),
+            fs::symlink_metadata(&b).unwrap().file_type()
+        );
+        if meta.is_dir() {
+            assert_same(&a, &b);
+        } else if meta.is_file() {
+            assert!(
+                fs::read(&a).unwrap() == fs::read(&b).unwrap(),
+                "{}",
+                a.display()
+            );
+        } else {
+            assert_eq!(fs::read_link(&a).unwrap(), fs::read_link(&b).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_tree_goes_there_and_back() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let here = place.here("tree");
+    make_tree(Path::new(&here));
+    let run = xdfs(["cp", "-r", "--json", &here, &server.url("/")]).ok();
+    let tree = run
+        .json()
+        .into_iter()
+        .find(|v| v["type"] == "tree")
+        .unwrap();
+    assert_eq!((&tree["files"], &tree["failed"]), (&101.into(), &0.into()));
+    assert_eq!(run.result()["files"], 101);
+    assert_same(Path::new(&here), Path::new(&place.remote("tree")));
+    let back = place.here("back");
+    xdfs(["cp", "-r", &server.url("/tree"), &back]).ok();
+    assert_same(Path::new(&here), Path::new(&back));
+    // Without the flag a directory is refused, and the text says what to do.
+    xdfs(["cp", &here, &server.url("/")]).fails(7, &["--recursive"]);
+}
+
+#[test]
+fn files_and_trees_in_one_command() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let here = place.here("tree");
+    make_tree(Path::new(&here));
+    let file = place.make_here("file", b"abc");
+    fs::create_dir(place.remote("in")).unwrap();
+    xdfs(["cp", "-a", &here, &file, &server.url("/in/")]).ok();
+    assert_same(Path::new(&here), Path::new(&place.remote("in/tree")));
+    assert_eq!(fs::read(place.remote("in/file")).unwrap(), b"abc");
+}
+
+#[test]
+fn what_is_there_is_reported_file_by_file() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let here = place.here("tree");
+    make_tree(Path::new(&here));
+    xdfs(["cp", "-r", &here, &server.url("/")]).ok();
+    let again = ["cp", "-r", "--json", &here, &server.url("/")];
+    let run = xdfs(again).fails(6, &["already"]);
+    assert!(run.result()["failed"].as_u64().unwrap() >= 101);
+    xdfs(["cp", "-r", "-f", &here, &server.url("/")]).ok();
+}
+
+#[test]
+fn a_dry_run_of_a_tree_says_what_would_go() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let here = place.here("tree");
+    make_tree(Path::new(&here));
+    let run = xdfs(["cp", "-r", "--dry-run", "--json", &here, &server.url("/")]).ok();
+    assert_eq!(run.result()["files"], 101);
+    assert!(!Path::new(&place.remote("tree")).exists());
+}
