@@ -4,7 +4,8 @@
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
-//! - `paths`: the threads that carry out its path calls.
+//! - `paths`: the threads that carry out its calls about paths and files.
+//! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`kernel`]: how a pipeline waits; replaceable.
 //! - [`security`]: what it asks of xSec at each end.
@@ -17,6 +18,7 @@ pub mod acceptor;
 mod channel;
 pub mod command;
 mod feeder;
+mod files;
 pub mod kernel;
 mod paths;
 pub mod pipeline;
@@ -30,6 +32,7 @@ pub use command::{
     CallJob, CallPart, Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress,
     TransferEvent, UploadJob,
 };
+pub use files::Files;
 pub use pipeline::{Dial, Pipeline};
 pub use rate::SharedRate;
 pub use security::{Admission, Gate, Identity, Place, Proof, Verdict};

@@ -39,6 +39,8 @@ struct Line<'a> {
     cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<u64>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
@@ -63,6 +65,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         to: &to,
         cut,
         bytes: event.bytes,
+        written: event.written,
         result: event.result.map_or("ok", |code| code.as_str()),
         session: session.as_deref(),
     };

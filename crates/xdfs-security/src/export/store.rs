@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{OpenedSink, SinkRequest, Source, Store};
+use xdfs_store::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
@@ -259,10 +259,14 @@ impl Store for ExportStore {
     ) -> Result<Answer, Fault> {
         self.answer(call, part)
     }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        self.open_in_place(request)
+    }
 }
 
 /// Why a right is missed.
-fn denial(need: Rights) -> &'static str {
+pub(super) fn denial(need: Rights) -> &'static str {
     match need {
         Rights::READ => "this user may not read here",
         Rights::LIST => "this user may not list directories here",

@@ -5,7 +5,8 @@
 mod behaviour;
 #[cfg(test)]
 mod builtin;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod calls;
 #[cfg(test)]
 mod common;

@@ -317,7 +317,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<
 
 /// Something that was found, held whatever happens to its name.
 #[derive(Debug)]
-pub struct Handle(OwnedFd);
+pub struct Handle(pub(super) OwnedFd);
 
 impl Handle {
     /// Finds what a path names by the ordinary rules, links followed.
