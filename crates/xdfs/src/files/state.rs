@@ -3,8 +3,8 @@
 //!
 //! Rules that it keeps:
 //! - Of two writes of the same bytes the second isn't sent before the first is answered, and
-//! neither   is a read of bytes that are being written. So what is sent may be carried out in any
-//! order, and   may be sent again in another session.
+//!   neither is a read of bytes that are being written. So what is sent may be carried out in any
+//!   order, and may be sent again in another session.
 //! - An error of a write that was taken is told once, by the next call.
 //! - What can't be done twice isn't sent again; who asked hears that nobody knows.
 
