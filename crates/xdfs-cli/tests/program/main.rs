@@ -18,6 +18,8 @@ mod many;
 #[cfg(unix)]
 mod paths;
 mod perf;
+#[cfg(unix)]
+mod pipes;
 mod resume;
 mod serve;
 mod support;
