@@ -36,7 +36,7 @@ fn meaning(exit: u8) -> &'static str {
         9 => "the source changed while it was read",
         10 => "the sides don't understand each other, or a limit was passed",
         11 => "the other side was silent for too long",
-        12 => "another transfer writes the same target",
+        12 => "somebody else uses the file, or has it locked",
         13 => "the server is shutting down",
         14 => "the operation is not offered",
         15 => "reading or writing failed",

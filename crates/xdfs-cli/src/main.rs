@@ -19,6 +19,7 @@ mod interrupt;
 mod json;
 mod paths;
 mod perf;
+mod pipe;
 mod place;
 mod progress;
 mod rate;

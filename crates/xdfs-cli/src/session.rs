@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use xdfs::security::FirstUse;
@@ -17,6 +18,7 @@ use xdfs::{
 use crate::flags::SessionFlags;
 use crate::identity;
 use crate::interrupt::Interrupt;
+use crate::pipe::{self, Pouring};
 use crate::report::{Label, Reporter};
 
 /// How often the wish to stop is looked at, and progress drawn.
@@ -107,7 +109,7 @@ impl Connect for Connector {
             ..self.0.client_options()
         };
         Ok(Visit {
-            client: Rc::new(Client::connect(place, options)?),
+            client: Arc::new(Client::connect(place, options)?),
             told: Rc::default(),
         })
     }
@@ -116,7 +118,7 @@ impl Connect for Connector {
 /// A session of the library whose user is told when it trusts a server that nobody knew.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    client: Rc<Client>,
+    client: Arc<Client>,
     told: Rc<Cell<bool>>,
 }
 
@@ -124,29 +126,54 @@ impl Session for Visit {
     type Running = VisitRunning;
 
     fn start(&self, route: &Route, options: &TransferOptions) -> Result<VisitRunning, Fault> {
+        let way = match route {
+            // What has no name can also go into what isn't a file.
+            Route::Upload {
+                from: LocalPlace::Standard,
+                to,
+            } if !options.dry_run && pipe::is_pipe(&self.client, to) => {
+                Way::Pipe(Pouring::start(Arc::clone(&self.client), to))
+            }
+            _ => Way::Transfer(self.client.start(route, options)?),
+        };
         Ok(VisitRunning {
-            transfer: self.client.start(route, options)?,
-            client: Rc::downgrade(&self.client),
+            way,
+            client: Arc::downgrade(&self.client),
             told: Rc::clone(&self.told),
         })
     }
 }
 
+/// How the bytes of a [`Visit`] go.
+#[derive(Debug)]
+enum Way {
+    /// By a transfer.
+    Transfer(Transfer),
+    /// Into a named pipe.
+    Pipe(Pouring),
+}
+
 /// A transfer of a [`Visit`].
 #[derive(Debug)]
 pub(crate) struct VisitRunning {
-    transfer: Transfer,
+    way: Way,
     client: Weak<Client>,
     told: Rc<Cell<bool>>,
 }
 
 impl Running for VisitRunning {
     fn progress(&mut self, timeout: Duration) -> Option<Progress> {
-        self.transfer.progress(timeout)
+        match &mut self.way {
+            Way::Transfer(transfer) => transfer.progress(timeout),
+            Way::Pipe(pipe) => pipe.progress(timeout),
+        }
     }
 
     fn is_finished(&self) -> bool {
-        self.transfer.is_finished()
+        match &self.way {
+            Way::Transfer(transfer) => transfer.is_finished(),
+            Way::Pipe(pipe) => pipe.is_finished(),
+        }
     }
 
     fn first_use(&mut self) -> Option<FirstUse> {
@@ -159,11 +186,17 @@ impl Running for VisitRunning {
     }
 
     fn cancel(&self) {
-        self.transfer.cancel();
+        match &self.way {
+            Way::Transfer(transfer) => transfer.cancel(),
+            Way::Pipe(pipe) => pipe.cancel(),
+        }
     }
 
     fn wait(self) -> Result<TransferResult, Fault> {
-        self.transfer.wait()
+        match self.way {
+            Way::Transfer(transfer) => transfer.wait(),
+            Way::Pipe(pipe) => pipe.wait(),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 use xdfs_xio::{Listener, Stream};
 
 use crate::command::{Command, Commands, WAKE};
+use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline};
 use crate::security::{Admission, Gate, Place, Proof, Verdict};
@@ -136,6 +137,8 @@ pub struct Acceptor {
     poller: Poller,
     orders: mpsc::Receiver<Duration>,
     sessions: Sessions,
+    /// What the sessions have in common about open files.
+    files: Arc<Files>,
     /// Sessions of which anything runs.
     running: Arc<AtomicUsize>,
     pending: Vec<Option<Pending>>,
@@ -164,6 +167,7 @@ impl Acceptor {
             poller,
             orders,
             sessions: Sessions::default(),
+            files: Arc::new(Files::new()?),
             running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
@@ -510,6 +514,7 @@ impl Acceptor {
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
             admission,
+            &self.files,
             takes_clear,
             limits.clone(),
             &request,

@@ -6,6 +6,8 @@
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
 //! - `paths`: the threads that carry out its path calls; `packs`: those that make packs of small
 //!   files and carry them out.
+//! - `paths`: the threads that carry out its calls about paths and files.
+//! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`kernel`]: how a pipeline waits; replaceable.
 //! - [`security`]: what it asks of xSec at each end.
@@ -18,6 +20,7 @@ pub mod acceptor;
 mod channel;
 pub mod command;
 mod feeder;
+mod files;
 pub mod kernel;
 mod packs;
 mod paths;
@@ -32,6 +35,7 @@ pub use command::{
     CallJob, CallPart, Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress,
     TransferEvent, UploadJob,
 };
+pub use files::Files;
 pub use packs::{PackSource, Spares};
 pub use pipeline::{Dial, Pipeline};
 pub use rate::SharedRate;

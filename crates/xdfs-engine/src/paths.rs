@@ -1,26 +1,31 @@
-//! The threads that carry out the path calls of one session, so that a directory that answers
-//! slowly holds up neither transfers nor, as long as a thread is left, other calls.
+//! The threads that carry out the calls of one session about paths and files, so that a directory
+//! that answers slowly holds up neither transfers nor, as long as a thread is left, other calls.
 //!
 //! They are started as they are needed, take on the ids of the session before they touch the
-//! store, and share one queue of jobs. The pipeline puts in no more than the queue's bound and
-//! never takes the lock, which only the threads hold while they wait for a job. Which call may run
-//! and how many parts it may make is decided by the machine in the pipeline.
+//! store, and share one queue of jobs, whose lock nobody holds for long. The pipeline puts in no
+//! more than the queue's bound. Which call may run and how many parts it may make is decided by the
+//! machine in the pipeline.
+//!
+//! A file call that has to wait for somebody else, as for a lock or a pipe, is parked and tried
+//! again until its time is over: it occupies no thread meanwhile, and counts against no bound but
+//! that of the slots of the session.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::answerer::Work;
-use xdfs_proto::path::Answer;
+use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::files::{SessionFiles, Step};
 use crate::security::{Place, take_on};
 
 /// Threads of a session: so many calls that take long leave none for others.
@@ -30,6 +35,9 @@ const JOBS_MAX: usize = 32;
 /// How long the end of a session waits for calls that are being carried out. A thread that a file
 /// system doesn't let go ends by itself when it does.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Between two tries of a call that has to wait for somebody else: at first, and at most.
+const RETRY_MIN: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_millis(30);
 
 /// What the threads tell.
 #[derive(Debug)]
@@ -43,6 +51,8 @@ pub(crate) enum Done {
     },
     /// The listing made as many parts as it may, or was told to stop.
     Paused { id: CallId },
+    /// A call waits for somebody else: there is room for another one.
+    Parked,
 }
 
 #[derive(Debug)]
@@ -50,14 +60,73 @@ struct Job {
     work: Work,
     /// Nobody wants further parts.
     stop: Arc<AtomicBool>,
+    /// When it was found to have to wait.
+    wait: Option<Wait>,
+}
+
+/// How long a call may wait for somebody else, and when it is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    end: Instant,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Wait {
+    fn begin(now: Instant, patience: Duration) -> Self {
+        Self {
+            end: now + patience,
+            next: now + RETRY_MIN.min(patience),
+            pause: RETRY_MIN,
+        }
+    }
+
+    fn go_on(self, now: Instant) -> Self {
+        let pause = (self.pause * 2).min(RETRY_MAX);
+        Self {
+            next: (now + pause).min(self.end),
+            pause,
+            ..self
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    ready: VecDeque<Job>,
+    parked: Vec<Job>,
+    /// The session is over.
+    is_closed: bool,
+}
+
+impl Queue {
+    /// The next job to be carried out; parked ones when their time has come.
+    fn take(&mut self, now: Instant) -> Option<Job> {
+        let is_due = |job: &Job| job.wait.is_none_or(|wait| wait.next <= now);
+        match self.parked.iter().position(is_due) {
+            Some(at) => Some(self.parked.swap_remove(at)),
+            None => self.ready.pop_front(),
+        }
+    }
+
+    /// When the first of the parked jobs is tried again.
+    fn next(&self) -> Option<Instant> {
+        let waits = self.parked.iter().filter_map(|job| job.wait);
+        waits.map(|wait| wait.next).min()
+    }
 }
 
 /// What the threads share with each other and the pipeline.
 #[derive(Debug)]
 struct Shared {
     store: Arc<dyn Store>,
+    files: SessionFiles,
     ids: Option<Ids>,
-    jobs: Mutex<mpsc::Receiver<Job>>,
+    jobs: Mutex<Queue>,
+    /// Something was put into the queue.
+    added: Condvar,
+    /// Jobs that are parked.
+    parked: AtomicUsize,
     notifier: Notifier,
     /// The pipeline was woken, and has not looked yet.
     woken: AtomicBool,
@@ -71,7 +140,6 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct PathThreads {
     shared: Arc<Shared>,
-    jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Done>,
     /// For further threads.
     teller: mpsc::Sender<Done>,
@@ -83,16 +151,19 @@ pub(crate) struct PathThreads {
 impl PathThreads {
     pub(crate) fn new(
         store: Arc<dyn Store>,
+        files: SessionFiles,
         ids: Option<Ids>,
         place: Arc<Mutex<Place>>,
         notifier: Notifier,
     ) -> Self {
-        let (jobs, receiver) = mpsc::channel();
         let (teller, done) = mpsc::channel();
         let shared = Arc::new(Shared {
             store,
+            files,
             ids,
-            jobs: Mutex::new(receiver),
+            jobs: Mutex::default(),
+            added: Condvar::new(),
+            parked: AtomicUsize::new(0),
             notifier,
             woken: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -100,7 +171,6 @@ impl PathThreads {
         });
         Self {
             shared,
-            jobs,
             done,
             teller,
             handles: Vec::new(),
@@ -110,7 +180,8 @@ impl PathThreads {
 
     /// Whether another call may be put in.
     pub(crate) fn have_room(&self) -> bool {
-        self.running.len() < JOBS_MAX
+        let parked = self.shared.parked.load(Ordering::SeqCst);
+        self.running.len().saturating_sub(parked) < JOBS_MAX
     }
 
     /// Has a call carried out.
@@ -133,8 +204,12 @@ impl PathThreads {
         }
         let stop = Arc::new(AtomicBool::new(false));
         self.running.insert(work.id, Arc::clone(&stop));
-        // The other end of the queue is in `shared`.
-        let _ = self.jobs.send(Job { work, stop });
+        let wait = None;
+        self.shared
+            .queue()
+            .ready
+            .push_back(Job { work, stop, wait });
+        self.shared.added.notify_one();
         Ok(())
     }
 
@@ -173,14 +248,16 @@ impl PathThreads {
     pub(crate) fn finish(self) {
         let Self {
             shared,
-            jobs,
             done,
             teller,
             handles,
             running,
         } = self;
         shared.ended.store(true, Ordering::SeqCst);
-        drop((jobs, teller, running));
+        shared.queue().is_closed = true;
+        shared.added.notify_all();
+        shared.files.end();
+        drop((teller, running));
         if handles.is_empty() {
             return;
         }
@@ -201,6 +278,47 @@ impl PathThreads {
                 tracing::error!("a thread for calls panicked");
             }
         }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next job; `None` when the session is over.
+    fn next_job(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        loop {
+            if queue.is_closed {
+                return None;
+            }
+            let now = Instant::now();
+            if let Some(job) = queue.take(now) {
+                if job.wait.is_some() {
+                    self.parked.fetch_sub(1, Ordering::SeqCst);
+                }
+                return Some(job);
+            }
+            queue = match queue.next() {
+                Some(next) => {
+                    let left = next.saturating_duration_since(now);
+                    let waited = self.added.wait_timeout(queue, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.added.wait(queue);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+    }
+
+    fn park(&self, job: Job) {
+        self.parked.fetch_add(1, Ordering::SeqCst);
+        self.queue().parked.push(job);
+        // Whoever waits for a job has to wake in time for this one.
+        self.added.notify_one();
     }
 }
 
@@ -246,29 +364,47 @@ impl Drop for Ending<'_> {
 /// One thread.
 fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
     let ids = take_on(shared.ids.as_ref());
-    loop {
-        let job = {
-            let jobs = shared.jobs.lock();
-            jobs.unwrap_or_else(PoisonError::into_inner).recv()
-        };
-        let Ok(Job { work, stop }) = job else { return };
-        if shared.ended.load(Ordering::SeqCst) {
-            return;
-        }
+    while let Some(mut job) = shared.next_job() {
         let mut ending = Ending {
             shared,
             done,
-            id: work.id,
+            id: job.work.id,
             told: false,
         };
-        let end = match &ids {
-            Ok(()) => carry_out(shared, &work, &stop, &mut ending),
-            Err(fault) => Done::Finished {
-                id: work.id,
-                answer: Err(fault.clone().path(work.call.path())),
-            },
+        let end = match (&ids, &job.work.call) {
+            (Err(fault), call) => Some(Err(fault.clone().path(call.path()))),
+            (Ok(()), Call::File(call)) => {
+                let now = Instant::now();
+                let may_wait = match job.wait {
+                    Some(wait) => now < wait.end,
+                    None => !SessionFiles::patience(call).is_zero(),
+                };
+                match shared.files.step(&*shared.store, call, may_wait) {
+                    Step::Done(answer) => Some(answer),
+                    Step::Later => {
+                        let patience = SessionFiles::patience(call);
+                        let begun = job.wait.is_none();
+                        let wait = job.wait.map(|wait| wait.go_on(now));
+                        job.wait = Some(wait.unwrap_or_else(|| Wait::begin(now, patience)));
+                        ending.told = true;
+                        shared.park(job);
+                        if begun {
+                            ending.tell(Done::Parked);
+                        }
+                        None
+                    }
+                }
+            }
+            (Ok(()), _) => {
+                let end = carry_out(shared, &job.work, &job.stop, &mut ending);
+                ending.tell(end);
+                None
+            }
         };
-        ending.tell(end);
+        if let Some(answer) = end {
+            let id = ending.id;
+            ending.tell(Done::Finished { id, answer });
+        }
     }
 }
 

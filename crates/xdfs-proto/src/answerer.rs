@@ -1,4 +1,4 @@
-//! The machine that answers path calls: the acceptor of a session.
+//! The machine that answers calls about paths and files: the acceptor of a session.
 //!
 //! It hands out each call once, however often it arrives, keeps what was answered until the peer
 //! is known to have it, and lets a listing run only as far as the peer has room. It doesn't look
@@ -22,8 +22,10 @@
 //! polled stays here, where it is bounded, while what was polled isn't.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::{AddAssign, SubAssign};
 
 use crate::fault::{Code, Fault};
+use crate::file::FileAnswer;
 use crate::frame::Frame;
 use crate::id::{CALL_SLOTS, CallId};
 use crate::limits::Limits;
@@ -63,8 +65,31 @@ enum State {
 struct Kept {
     last: bool,
     answer: Result<Answer, Fault>,
-    /// Bytes that count against [`Limits::kept_part_bytes_max`].
-    bytes: usize,
+    /// Bytes that count against a limit.
+    bytes: Bytes,
+}
+
+/// Bytes of answers that are kept, or set aside for such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bytes {
+    /// Of listings: they count against [`Limits::kept_part_bytes_max`].
+    listed: usize,
+    /// Of files: they count against [`Limits::kept_data_bytes_max`].
+    data: usize,
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        self.listed += other.listed;
+        self.data += other.data;
+    }
+}
+
+impl SubAssign for Bytes {
+    fn sub_assign(&mut self, other: Self) {
+        self.listed -= other.listed;
+        self.data -= other.data;
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,7 +107,7 @@ struct Slot {
     /// Parts that may still be made by the work that runs.
     granted: u32,
     /// Bytes that are set aside for them and for the end.
-    reserved: usize,
+    reserved: Bytes,
     /// Nobody wants the rest.
     stop: bool,
     /// What the store did wrong.
@@ -99,8 +124,8 @@ pub struct Answerer {
     waiting: VecDeque<u16>,
     /// Slots with parts to send.
     sending: BTreeSet<u16>,
-    /// Bytes of listings that are kept, and set aside for those that run.
-    listed_bytes: usize,
+    /// Bytes that are kept, and set aside for calls that run.
+    bytes: Bytes,
 }
 
 impl Answerer {
@@ -112,7 +137,7 @@ impl Answerer {
             slots: Vec::new(),
             waiting: VecDeque::new(),
             sending: BTreeSet::new(),
-            listed_bytes: 0,
+            bytes: Bytes::default(),
         }
     }
 
@@ -158,7 +183,9 @@ impl Answerer {
             let cause = format!("call {id} was made before the one in its slot was answered");
             return Err(violation(cause));
         }
-        self.listed_bytes -= slot.kept.iter().map(|k| k.bytes).sum::<usize>();
+        for kept in &slot.kept {
+            self.bytes -= kept.bytes;
+        }
         *slot = Slot {
             sequence: id.sequence,
             state: State::Waiting,
@@ -187,7 +214,7 @@ impl Answerer {
         while slot.taken < parts
             && let Some(kept) = slot.kept.pop_front()
         {
-            self.listed_bytes -= kept.bytes;
+            self.bytes -= kept.bytes;
             slot.taken += 1;
         }
         slot.unsent = slot.unsent.max(slot.taken);
@@ -206,7 +233,7 @@ impl Answerer {
     }
 
     /// The next call that can be worked on, each once. `None` if there is none at the moment:
-    /// listings wait until the peer has taken parts.
+    /// listings, and calls that read files, wait until the peer has taken parts.
     #[must_use]
     pub fn next_work(&mut self) -> Option<Work> {
         for _ in 0..self.waiting.len() {
@@ -224,12 +251,13 @@ impl Answerer {
         None
     }
 
-    /// Begins to work on a slot, unless it is a listing without room for parts.
+    /// Begins to work on a slot, unless it is a listing without room for parts, or reads a file and
+    /// there is no room for the bytes.
     fn start(&mut self, number: u16) -> Option<Work> {
         let bytes_left = self
             .limits
             .kept_part_bytes_max
-            .saturating_sub(self.listed_bytes);
+            .saturating_sub(self.bytes.listed);
         let slot = &mut self.slots[usize::from(number)];
         let call = slot.call.clone()?;
         if matches!(call, Call::List { .. }) {
@@ -242,8 +270,18 @@ impl Answerer {
             if slot.granted == 0 {
                 return None;
             }
-            slot.reserved = (slot.granted as usize + 1) * PART_BYTES;
-            self.listed_bytes += slot.reserved;
+            slot.reserved.listed = (slot.granted as usize + 1) * PART_BYTES;
+            self.bytes += slot.reserved;
+        }
+        if let Call::File(call) = &call {
+            let data = call.answer_data_bytes();
+            let limit = self.limits.kept_data_bytes_max;
+            // One alone may always go on.
+            if data > 0 && self.bytes.data > 0 && self.bytes.data + data > limit {
+                return None;
+            }
+            slot.reserved.data = data;
+            self.bytes += slot.reserved;
         }
         slot.state = State::Working;
         Some(Work {
@@ -284,8 +322,8 @@ impl Answerer {
         }
         slot.granted -= 1;
         let more = slot.granted > 0;
-        slot.reserved -= PART_BYTES;
-        self.listed_bytes -= PART_BYTES;
+        slot.reserved.listed -= PART_BYTES;
+        self.bytes.listed -= PART_BYTES;
         self.keep(id.slot, false, Ok(answer));
         more
     }
@@ -333,7 +371,7 @@ impl Answerer {
             (Some(Call::List { .. }), None) => {
                 slot.state = State::Waiting;
                 let reserved = std::mem::take(&mut slot.reserved);
-                self.listed_bytes -= reserved;
+                self.bytes -= reserved;
                 self.waiting.push_back(id.slot);
                 return;
             }
@@ -346,17 +384,19 @@ impl Answerer {
         let slot = &mut self.slots[usize::from(number)];
         slot.state = State::Done;
         let reserved = std::mem::take(&mut slot.reserved);
-        self.listed_bytes -= reserved;
+        self.bytes -= reserved;
         self.keep(number, true, answer);
         self.slots[usize::from(number)].call = None;
     }
 
     fn keep(&mut self, number: u16, last: bool, answer: Result<Answer, Fault>) {
-        let bytes = match &answer {
-            Ok(answer @ Answer::Entries { .. }) => answer.body_bytes(),
-            _ => 0,
-        };
-        self.listed_bytes += bytes;
+        let mut bytes = Bytes::default();
+        match &answer {
+            Ok(answer @ Answer::Entries { .. }) => bytes.listed = answer.body_bytes(),
+            Ok(Answer::File(FileAnswer::Data { bytes: data, .. })) => bytes.data = data.len(),
+            _ => {}
+        }
+        self.bytes += bytes;
         let slot = &mut self.slots[usize::from(number)];
         slot.kept.push_back(Kept {
             last,

@@ -1,4 +1,4 @@
-//! The machine that makes path calls: the initiator of a session.
+//! The machine that makes calls about paths and files: the initiator of a session.
 //!
 //! It gives calls their names, sends again what a lost channel may have swallowed, puts the parts
 //! of an answer in order, and gives each of them out once. What answers is the
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!         call()           first part           last part
-//!  (free) ------> Asked ---------------> Parts -----------> (free; !TAKEN after a listing)
+//!  (free) ------> Asked ---------------> Parts -----------> (free; !TAKEN after much)
 //!                 |  ^                   |   ^
 //!                 +--+                   +---+ took(), abandon(): !TAKEN
 //!            channel lost:               channel lost: TAKEN again
@@ -135,7 +135,7 @@ impl Caller {
         }
         call.check(&self.limits).map_err(|error| {
             let code = match error {
-                DecodeError::TooLarge { .. } => Code::NameTooLong,
+                DecodeError::TooLarge { .. } if !call.path().is_empty() => Code::NameTooLong,
                 _ => Code::InvalidArgument,
             };
             Fault::new(code, call.operation(), error.to_string()).path(call.path())
@@ -297,7 +297,7 @@ impl Caller {
             return;
         };
         slot.tell_call = false;
-        if matches!(open.call, Call::List { .. }) {
+        if is_kept_until_taken(&open.call) {
             slot.taken = open.given;
             slot.tell_taken = true;
             self.telling.insert(number);
@@ -420,6 +420,15 @@ impl Open {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Whether the peer has to keep much of the answer until it hears that it came.
+fn is_kept_until_taken(call: &Call) -> bool {
+    match call {
+        Call::List { .. } => true,
+        Call::File(call) => call.answer_data_bytes() > 0,
+        _ => false,
     }
 }
 

@@ -114,6 +114,10 @@ codes! {
     NotEmpty = 37, "not-empty", 6;
     /// Both paths would have to be in one file system, or in one export.
     CrossDevice = 38, "cross-device", 14;
+    /// The file that was open isn't the one that stands there now, or isn't open any more.
+    Stale = 39, "stale", 9;
+    /// A lock that was held is held no more: its lease ran out, or the server was started anew.
+    LockLost = 40, "lock-lost", 12;
 }
 
 impl fmt::Display for Code {

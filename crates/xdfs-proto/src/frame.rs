@@ -10,12 +10,13 @@
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
 //! Here are the types and the two headers; how the bodies of the other frames are laid out is in
-//! `codec`, and of path calls and their answers in `calls`. Who reads from a channel decodes a
-//! [`FrameHeader`], which bounds the length of what follows, and then the rest with
+//! `codec`, and of calls and their answers in `calls` and `files`. Who reads from a channel decodes
+//! a [`FrameHeader`], which bounds the length of what follows, and then the rest with
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
 mod codec;
+mod files;
 
 use crate::digest::{DigestKind, DigestValue, Fragment};
 use crate::fault::Fault;

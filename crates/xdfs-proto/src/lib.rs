@@ -1,6 +1,6 @@
 //! The xDFS protocol without any input or output: identifiers, limits, faults, the wire codec,
 //! digests that combine in any order, the two machines of a transfer, [`sender`] and
-//! [`receiver`], and those of path calls, [`caller`] and [`answerer`].
+//! [`receiver`], and those of calls about paths and files, [`caller`] and [`answerer`].
 //!
 //! Nothing here opens a socket, reads a clock, draws a random number or touches a file. Time,
 //! identifiers and payload come in as arguments; what has to be done comes out as values. The same
@@ -14,6 +14,7 @@ pub mod answerer;
 pub mod caller;
 pub mod digest;
 pub mod fault;
+pub mod file;
 pub mod frame;
 pub mod handshake;
 pub mod id;

@@ -24,6 +24,9 @@ pub struct Limits {
     /// Bytes of parts of listings, of all path calls of a session, that an answering side keeps
     /// until they are taken. Beside it each listing may have two parts.
     pub kept_part_bytes_max: usize,
+    /// Bytes read from files that an answering side keeps of all calls of a session until they are
+    /// taken. One call may always be answered.
+    pub kept_data_bytes_max: usize,
     /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
     /// included.
     pub opening_timeout: Duration,
@@ -47,6 +50,7 @@ impl Default for Limits {
             fragments_max: 1 << 16,
             in_flight_bytes_max: 4 << 20,
             kept_part_bytes_max: 1 << 20,
+            kept_data_bytes_max: 4 << 20,
             opening_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(10),

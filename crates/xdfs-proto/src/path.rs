@@ -1,10 +1,12 @@
-//! Path calls (xPathM): what can be asked of a store about its names, and what it answers.
+//! Path calls (xPathM): what can be asked of a store about its names, and what it answers. Calls
+//! about open files (xDFSM) are among them: see [`crate::file`].
 //!
 //! These are values; how they look on the wire is in `frame`. A call is answered by any number of
 //! parts and one end, each an [`Answer`], or ends with a [`Fault`](crate::Fault). Paths are byte
 //! strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
 
 use crate::digest::{DigestKind, DigestValue};
+use crate::file::{FileAnswer, FileCall};
 
 /// Parts of a listing that may be made and not yet taken by the side that asked.
 pub const PARTS_AHEAD_MAX: u32 = 8;
@@ -212,6 +214,8 @@ pub enum Call {
         /// The kind of digest, which isn't none.
         kind: DigestKind,
     },
+    /// Works on an open file, or opens one.
+    File(FileCall),
 }
 
 /// What is answered.
@@ -261,6 +265,8 @@ pub enum Answer {
         /// Bytes that were copied.
         bytes: u64,
     },
+    /// What came of work on an open file.
+    File(FileAnswer),
 }
 
 impl Call {
@@ -285,6 +291,7 @@ impl Call {
             | Self::Sync { path }
             | Self::Checksum { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
+            Self::File(call) => call.path(),
         }
     }
 
@@ -310,12 +317,16 @@ impl Call {
             Self::Space { .. } => "look at the space left",
             Self::Checksum { .. } => "compute a digest",
             Self::Sync { .. } => "make changes durable",
+            Self::File(call) => call.operation(),
         }
     }
 
     /// Whether it changes nothing.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
+        if let Self::File(call) = self {
+            return call.is_read_only();
+        }
         matches!(
             self,
             Self::Stat { .. }

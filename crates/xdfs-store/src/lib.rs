@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod builtin;
+mod file;
 pub mod local;
 pub mod memory;
 pub mod stream;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
+pub use file::{File, FileRequest, OpenedFile};
 pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
@@ -249,6 +251,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     ) -> Result<Answer, Fault> {
         let _ = part;
         Err(no_names(call.operation(), call.path()))
+    }
+
+    /// Opens a file to work on it in place. Calls of [`Call::File`] never come to [`Self::call`]:
+    /// who keeps the open files of a session answers them by this and by [`File`].
+    ///
+    /// # Errors
+    /// A fault that names the path. [`Code::Stale`] if it isn't the file that was asked for;
+    /// [`Code::Busy`] with a time after which to try again where somebody else has to come first,
+    /// as whoever reads a pipe; [`Code::Unsupported`] in a store whose content isn't worked on so.
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        Err(file::unsupported(&request.path))
     }
 }
 

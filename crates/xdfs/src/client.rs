@@ -14,6 +14,7 @@ use xdfs_proto::{Code, Fault, FileId, Limits};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
+use crate::files::Line;
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, Fingerprint, FirstUse, Level, SecureIdentity};
@@ -46,6 +47,7 @@ pub struct Client {
     commands: Commands,
     next_file: AtomicU32,
     caller: Caller,
+    line: Arc<Line>,
     end: SessionEnd,
     path_bytes_max: usize,
     identity: Option<Arc<SecureIdentity>>,
@@ -61,6 +63,7 @@ impl Client {
     /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        let again = options.clone();
         let level = options.security.as_ref().map(|s| s.level);
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(
@@ -99,8 +102,10 @@ impl Client {
                 teller.tell(result);
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
+        let caller = Caller::new(commands.clone(), end.clone());
         Ok(Self {
-            caller: Caller::new(commands.clone(), end.clone()),
+            line: Arc::new(Line::new(place.clone(), again, caller.clone())),
+            caller,
             commands,
             next_file: AtomicU32::new(1),
             end,
@@ -232,6 +237,10 @@ impl Client {
         &self.caller
     }
 
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
     /// The name that this side has at the server; `None` before the session is open, and on
     /// channels without protection.
     #[must_use]
@@ -277,6 +286,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.line.close();
         let _ = self.commands.send(Command::Close);
         if let Some(thread) = self.thread.take() {
             // A panic of the session was reported by its transfers' silence.

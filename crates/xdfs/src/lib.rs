@@ -3,12 +3,14 @@
 //! [`Server`] serves a directory; [`Client`] opens a session with one and starts transfers. A
 //! [`Transfer`] is a handle with progress events, [`Transfer::cancel`] and [`Transfer::wait`].
 //! [`Client::upload_tree`] and [`Client::download_tree`] copy whole directories.
-//! [`Client::call`] and [`Client::list`] look at the paths of the server and change them.
+//! [`Client::call`] and [`Client::list`] look at the paths of the server and change them, and a
+//! [`RemoteFile`] is a file there that is worked on in place.
 //! Everything blocks at heart: the engine has its own threads.
 
 #![forbid(unsafe_code)]
 
 mod client;
+mod files;
 mod paths;
 mod remote;
 pub mod security;
@@ -18,6 +20,7 @@ mod transfer;
 mod tree;
 
 pub use client::{Client, ClientOptions};
+pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use server::{Server, ServerBuilder, ServerHandle};

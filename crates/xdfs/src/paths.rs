@@ -28,6 +28,11 @@ impl Caller {
         }
     }
 
+    /// Starts a call without waiting.
+    pub(crate) fn start_pending(&self, call: Call) -> Result<PendingCall, Fault> {
+        self.start(call).map(PendingCall)
+    }
+
     fn start(&self, call: Call) -> Result<Running, Fault> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, parts) = mpsc::channel();

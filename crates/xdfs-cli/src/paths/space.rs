@@ -11,6 +11,7 @@ use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
 use super::work::{Work, stat, unexpected};
 use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
 use crate::json::Digest;
+use crate::pipe;
 use crate::progress;
 
 /// Carries out `xdfs cat` and returns the exit code.
@@ -31,6 +32,10 @@ pub(crate) fn cat(flags: &CatFlags) -> u8 {
     // One after the other: they share standard output.
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
+        // First, since who writes into a pipe would hear that somebody opened it and went away.
+        if flags.offset == 0 && pipe::is_pipe(&client, &operand.path) {
+            return pipe::print(&client, &operand.path, flags.length);
+        }
         let transfer = client.download(&operand.path, &LocalPlace::Standard, &options)?;
         transfer.wait().map(|_| ())
     });

@@ -20,6 +20,8 @@ mod offload;
 #[cfg(unix)]
 mod paths;
 mod perf;
+#[cfg(unix)]
+mod pipes;
 mod resume;
 mod serve;
 mod support;

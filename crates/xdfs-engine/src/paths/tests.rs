@@ -46,6 +46,10 @@ impl Store for Slow {
     }
 }
 
+fn files() -> SessionFiles {
+    SessionFiles::new(Arc::new(crate::files::Files::new().unwrap()), "")
+}
+
 struct Scene {
     threads: PathThreads,
     began: mpsc::Receiver<()>,
@@ -65,7 +69,7 @@ fn scene() -> Scene {
     });
     let notifier = poller.notifier();
     Scene {
-        threads: PathThreads::new(store, None, Arc::clone(&place), notifier),
+        threads: PathThreads::new(store, files(), None, Arc::clone(&place), notifier),
         began,
         go,
         place,

@@ -1,4 +1,5 @@
-//! Path calls: between the machines, the threads that carry calls out, and those who made them.
+//! Calls about paths and files: between the machines, the threads that carry calls out, and those
+//! who made them.
 //!
 //! The machines keep what isn't sent yet, within their bounds. So nothing is taken out of them
 //! while much waits for channels that take nothing, and the channels' queues stay small.
@@ -217,6 +218,7 @@ impl Calls {
                     answering.paused.remove(&id);
                     answering.answerer.finished(id, answer);
                 }
+                Done::Parked => {}
                 Done::Paused { id } => {
                     answering.paused.insert(id);
                     answering.answerer.paused(id);

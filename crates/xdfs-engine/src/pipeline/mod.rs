@@ -39,6 +39,7 @@ use xdfs_xio::{Endpoint, Stream};
 
 use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
+use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
 use crate::packs::PackThreads;
 use crate::paths::PathThreads;
@@ -195,7 +196,8 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// A pipeline for a session that a peer registers on `stream`, and that `admission` was given
-    /// to. `input` came after SESSION; `output` of the opening exchange still waits to be written.
+    /// to. `files` is what it has in common with the other sessions of the server. `input` came
+    /// after SESSION; `output` of the opening exchange still waits to be written.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one channel's opening"
@@ -203,6 +205,7 @@ impl<K: Kernel> Pipeline<K> {
     pub fn accept(
         kernel: K,
         admission: Admission,
+        files: &Arc<Files>,
         takes_clear: bool,
         limits: Limits,
         request: &SessionRequest,
@@ -214,6 +217,7 @@ impl<K: Kernel> Pipeline<K> {
         let place = Arc::new(Mutex::new(admission.place));
         let threads = PathThreads::new(
             Arc::clone(&admission.store),
+            SessionFiles::new(Arc::clone(files), &admission.user),
             admission.ids.clone(),
             Arc::clone(&place),
             kernel.notifier(),

@@ -9,8 +9,10 @@
 //! [`Answer::check`]: decoders ask them of what came, machines of what is to be sent.
 
 use super::codec::{decode_digest, decode_digest_kind, encode_digest, flag, present};
+use super::files;
 use crate::digest::{DigestKind, DigestValue};
 use crate::fault::Fault;
+use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
 use crate::path::{Answer, Attributes, Call, Entry, FileKind};
 use crate::wire::{DecodeError, Reader, Writer};
@@ -80,7 +82,7 @@ fn options_defined(number: u8) -> Option<u8> {
         operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
         operation::CHECKSUM => Some(FIRST),
         operation::STAT..=operation::SYNC => Some(0),
-        _ => None,
+        number => files::options_defined(number),
     }
 }
 
@@ -95,7 +97,11 @@ fn check_bytes(bytes: &[u8], max: usize, field: &'static str) -> Result<(), Deco
     Ok(())
 }
 
-fn check_path(path: &[u8], limits: &Limits, field: &'static str) -> Result<(), DecodeError> {
+pub(super) fn check_path(
+    path: &[u8],
+    limits: &Limits,
+    field: &'static str,
+) -> Result<(), DecodeError> {
     check_bytes(path, limits.path_bytes_max, field)?;
     if path.contains(&0) {
         return Err(DecodeError::Invalid(field));
@@ -103,7 +109,7 @@ fn check_path(path: &[u8], limits: &Limits, field: &'static str) -> Result<(), D
     Ok(())
 }
 
-fn check_mode(mode: u32) -> Result<(), DecodeError> {
+pub(super) fn check_mode(mode: u32) -> Result<(), DecodeError> {
     if mode > MODE_MAX {
         return Err(DecodeError::Invalid("mode"));
     }
@@ -129,6 +135,7 @@ impl Call {
     pub fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         check_path(self.path(), limits, "path")?;
         match self {
+            Self::File(call) => call.check(limits)?,
             Self::List {
                 cursor,
                 entries_max,
@@ -164,10 +171,14 @@ impl Call {
 
     /// Appends the operation, its options and its fields.
     pub(super) fn encode_fields(&self, w: &mut Writer<'_>) {
+        if let Self::File(call) = self {
+            return call.encode_fields(w);
+        }
         let (number, options) = self.operation_and_options();
         w.u8(number);
         w.u8(options);
         match self {
+            Self::File(_) => {}
             Self::Stat { path, .. }
             | Self::RemoveFile { path }
             | Self::RemoveDirectory { path }
@@ -239,6 +250,8 @@ impl Call {
 
     fn operation_and_options(&self) -> (u8, u8) {
         match self {
+            // It says so itself.
+            Self::File(_) => (0, 0),
             Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
             Self::List { .. } => (operation::LIST, 0),
             Self::MakeDirectory { mode, parents, .. } => (
@@ -365,13 +378,16 @@ impl Call {
                 kind: decode_digest_kind(r)?,
                 path: path(r)?,
             },
-            _ => return Err(DecodeError::Invalid("operation")),
+            number => Self::File(FileCall::decode_fields(number, options, r, limits)?),
         })
     }
 
     /// Whether an answer is of the kind that answers this call.
     #[must_use]
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        if let Self::File(call) = self {
+            return call.is_answered_by(answer);
+        }
         matches!(
             (self, answer),
             (Self::Stat { .. }, Answer::Attributes(_))
@@ -440,6 +456,7 @@ impl Answer {
             Self::Digest { value, .. } if *value == DigestValue::None => {
                 Err(DecodeError::Invalid("digest kind"))
             }
+            Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
     }
@@ -454,6 +471,7 @@ impl Answer {
                 ENTRIES_FIXED_BYTES + cursor + entries.sum::<usize>()
             }
             Self::Target(target) => 256 + target.len(),
+            Self::File(answer) => answer.body_bytes(),
             _ => 256,
         }
     }
@@ -510,6 +528,7 @@ pub(super) fn encode_content(w: &mut Writer<'_>, answer: &Result<Answer, Fault>)
             w.u8(content::COPIED);
             w.u64(*bytes);
         }
+        Ok(Answer::File(answer)) => answer.encode(w),
     }
 }
 
@@ -553,7 +572,10 @@ pub(super) fn decode_content(
         content::COPIED => Answer::Copied {
             bytes: r.u64("bytes")?,
         },
-        _ => return Err(DecodeError::Invalid("content of an answer")),
+        number => match FileAnswer::decode(number, r)? {
+            Some(answer) => Answer::File(answer),
+            None => return Err(DecodeError::Invalid("content of an answer")),
+        },
     };
     answer.check(limits)?;
     Ok(Ok(answer))
@@ -581,15 +603,15 @@ pub(super) fn check_part(
 }
 
 /// Permission bits in two bytes; what they can't hold becomes what every decoder refuses.
-fn encode_mode(w: &mut Writer<'_>, mode: u32) {
+pub(super) fn encode_mode(w: &mut Writer<'_>, mode: u32) {
     w.u16(u16::try_from(mode).unwrap_or(u16::MAX));
 }
 
-fn decode_mode(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+pub(super) fn decode_mode(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
     Ok(u32::from(r.u16("mode")?))
 }
 
-fn encode_attributes(w: &mut Writer<'_>, a: &Attributes) {
+pub(super) fn encode_attributes(w: &mut Writer<'_>, a: &Attributes) {
     w.u8(match a.kind {
         FileKind::File => 0,
         FileKind::Directory => 1,
@@ -611,7 +633,7 @@ fn encode_attributes(w: &mut Writer<'_>, a: &Attributes) {
     }
 }
 
-fn decode_attributes(r: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
+pub(super) fn decode_attributes(r: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
     Ok(Attributes {
         kind: match r.u8("kind of a file")? {
             0 => FileKind::File,

@@ -67,15 +67,19 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "length": length.map(wide),
             "digest": kind(*k),
         }),
+        Call::File(call) => crate::files::call(call),
         other => panic!("{other:?} has no description"),
     };
-    value["path"] = json!(hex(call.path()));
+    let is_open_file = matches!(call, Call::File(call) if call.handle().is_some());
+    if !is_open_file {
+        value["path"] = json!(hex(call.path()));
+    }
     value["slot"] = json!(id.slot);
     value["sequence"] = json!(id.sequence);
     value
 }
 
-fn attributes(a: &Attributes) -> Value {
+pub(crate) fn attributes(a: &Attributes) -> Value {
     json!({
         "kind": match a.kind {
             FileKind::File => "file",
@@ -135,6 +139,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::Removed { entries }) => {
             json!({ "answer": "removed", "entries": wide(*entries) })
         }
+        Ok(Answer::File(answer)) => crate::files::answer(answer),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
     };

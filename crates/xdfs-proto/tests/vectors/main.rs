@@ -7,6 +7,7 @@
 mod calls;
 mod describe;
 mod digests;
+mod files;
 mod joins;
 mod negative;
 mod samples;

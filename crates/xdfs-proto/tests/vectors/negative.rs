@@ -299,6 +299,7 @@ pub(crate) fn frames() -> Vec<Value> {
         ),
     ];
     frames.extend(crate::calls::negative());
+    frames.extend(crate::files::negative());
     list(&frames)
 }
 

@@ -112,6 +112,7 @@ pub(crate) fn frames() -> Vec<(&'static str, Frame)> {
     frames.extend(files());
     frames.extend(events());
     frames.extend(crate::calls::samples());
+    frames.extend(crate::files::samples());
     frames
 }
 

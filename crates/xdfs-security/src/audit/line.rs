@@ -43,6 +43,7 @@ struct Line<'a> {
     entries: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<u64>,
+    written: Option<u64>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
@@ -69,6 +70,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         bytes: event.bytes,
         entries: event.entries,
         failed: event.failed,
+        written: event.written,
         result: event.result.map_or("ok", |code| code.as_str()),
         session: session.as_deref(),
     };

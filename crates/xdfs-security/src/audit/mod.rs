@@ -42,12 +42,16 @@ pub enum Kind {
     Authenticate,
     /// A peer changed names or attributes.
     Change,
+    /// A file that a peer had open was closed.
+    Close,
     /// A peer connected.
     Connect,
     /// A peer disconnected.
     Disconnect,
     /// A file was sent to the peer.
     Download,
+    /// A peer opened a file to work on it in place.
+    Open,
     /// Something was refused.
     Refuse,
     /// A session began or ended.
@@ -67,9 +71,11 @@ impl Kind {
         match self {
             Self::Authenticate => "authenticate",
             Self::Change => "change",
+            Self::Close => "close",
             Self::Connect => "connect",
             Self::Disconnect => "disconnect",
             Self::Download => "download",
+            Self::Open => "open",
             Self::Refuse => "refuse",
             Self::Session => "session",
             Self::Start => "start",
@@ -98,12 +104,14 @@ pub struct Event<'a> {
     pub path: &'a [u8],
     /// The second path of a change: what has it now, or what a link says.
     pub to: &'a [u8],
-    /// Bytes moved.
+    /// Bytes moved; of a file that is closed those that were read.
     pub bytes: Option<u64>,
     /// Entries of a pack.
     pub entries: Option<u64>,
     /// Entries of a pack that failed.
     pub failed: Option<u64>,
+    /// Bytes written to a file that is closed.
+    pub written: Option<u64>,
     /// Why it failed; `None` if it didn't.
     pub result: Option<Code>,
     /// The session.
@@ -126,6 +134,7 @@ impl Event<'_> {
             bytes: None,
             entries: None,
             failed: None,
+            written: None,
             result: None,
             session: None,
         }

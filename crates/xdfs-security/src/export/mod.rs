@@ -27,6 +27,7 @@ mod call;
 mod config;
 mod file;
 mod folder;
+mod opened;
 mod pack;
 mod path;
 mod quota;

@@ -30,6 +30,8 @@ const ENTRIES_MAX: u64 = 10_000_000;
 const STEP_BYTES: u64 = 16 << 20;
 /// Unfinished files that are known by name. More of them are counted, and not given back.
 const UNFINISHED_MAX: usize = 65_536;
+/// Locks on the lengths of files.
+const LENGTHS: usize = 64;
 /// The ends of the hidden names of the local store. A test holds them against what it makes.
 const PARTIAL_SUFFIX: &[u8] = b".xdfs-part";
 const JOURNAL_SUFFIXES: [&[u8]; 2] = [b".xdfs-journal", b".xdfs-journal-new"];
@@ -59,6 +61,8 @@ pub(super) struct Ledger {
     entries_max: u64,
     state: Mutex<State>,
     changes: RwLock<()>,
+    /// Held by what changes the lengths of open files, and shared by what must not.
+    lengths: [RwLock<()>; LENGTHS],
 }
 
 #[derive(Debug)]
@@ -81,6 +85,7 @@ impl Ledger {
             entries_max,
             state: Mutex::new(State::Uncounted),
             changes: RwLock::new(()),
+            lengths: std::array::from_fn(|_| RwLock::new(())),
         }
     }
 
@@ -94,6 +99,11 @@ impl Ledger {
     /// replace, the same would both give back what it took.
     pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.changes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock on the length of a file with this number; some files have one in common.
+    pub(super) fn lengths(&self, number: u64) -> &RwLock<()> {
+        &self.lengths[(number % LENGTHS as u64) as usize]
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{OpenedSink, SinkRequest, Source, Store};
+use xdfs_store::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
@@ -267,6 +267,10 @@ impl Store for ExportStore {
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
         self.answer(call, part)
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        self.open_in_place(request)
     }
 }
 

@@ -13,7 +13,7 @@ use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use crate::{LocalStore, OpenedSink, SinkRequest, Source, Store};
+use crate::{FileRequest, LocalStore, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";
@@ -150,6 +150,13 @@ impl Store for ServerStore {
                 Err(fault.path(name))
             }
             _ => Err(refuse(call.operation(), name, b"", "")),
+        }
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        match built_in(&request.path) {
+            None => self.files.open_file(request),
+            Some(name) => Err(crate::file::unsupported(name)),
         }
     }
 }

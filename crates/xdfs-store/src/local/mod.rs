@@ -27,7 +27,7 @@ use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir};
 
-use crate::{OpenedSink, SinkRequest, Source, Store};
+use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
 /// A store of local files.
 #[derive(Clone, Debug)]
@@ -187,5 +187,9 @@ impl Store for LocalStore {
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
         calls::answer(self, call, part)
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        calls::open_file(self, request)
     }
 }

@@ -27,6 +27,10 @@ mod names_portable;
 #[cfg(unix)]
 mod names_unix;
 #[cfg(not(unix))]
+mod open_portable;
+#[cfg(unix)]
+mod open_unix;
+#[cfg(not(unix))]
 mod portable;
 #[cfg(unix)]
 mod unix;
@@ -41,6 +45,10 @@ pub use entries_unix::{read, rewind, set_owner, set_times, set_xattr, xattrs};
 pub use names_portable::{EachName, Handle, copy_range};
 #[cfg(unix)]
 pub use names_unix::{EachName, Handle, copy_range};
+#[cfg(not(unix))]
+pub use open_portable::{has_hung_up, is_without_reader};
+#[cfg(unix)]
+pub use open_unix::{has_hung_up, is_without_reader};
 #[cfg(not(unix))]
 pub use portable::{
     Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, masked,
@@ -121,6 +129,16 @@ pub struct Meta {
 
 /// An extended attribute: its name and its value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    /// Reading.
+    pub read: bool,
+    /// Writing.
+    pub write: bool,
+    /// Writing at its end alone, as one step with finding it.
+    pub append: bool,
+}
 
 /// The space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

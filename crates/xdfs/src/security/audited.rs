@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::pack::{Content, Failures, PackReader, PackWriter, Wish};
-use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store};
+use xdfs_store::{
+    Capabilities, File, FileRequest, OpenedFile, OpenedSink, Sink, SinkRequest, Source, SourceInfo,
+    Store,
+};
 
 /// Who does what is done with a store.
 #[derive(Clone, Debug)]
@@ -71,6 +75,31 @@ impl Actor {
             entries: Some(entries),
             failed: (failed > 0).then_some(failed),
             ..Event::new(SystemTime::now(), kind)
+        });
+    }
+
+    /// A file was opened, and how.
+    fn opened(&self, path: &[u8], operation: &str) {
+        self.audit.record(&Event {
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            operation,
+            path,
+            ..Event::new(SystemTime::now(), Kind::Open)
+        });
+    }
+
+    fn closed(&self, path: &[u8], read: u64, written: u64, result: Option<Code>) {
+        self.audit.record(&Event {
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            path,
+            bytes: Some(read),
+            written: Some(written),
+            result,
+            ..Event::new(SystemTime::now(), Kind::Close)
         });
     }
 
@@ -176,6 +205,123 @@ impl Store for AuditedStore {
                 .record(Kind::Refuse, path, None, Some(fault.code));
         }
         result
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        let path = &*request.path;
+        let opened = self.inner.open_file(request).map_err(|fault| {
+            // It will be tried again, and again.
+            let waits = fault.code == Code::Busy;
+            if waits {
+                fault
+            } else {
+                self.actor.refused(path, fault)
+            }
+        })?;
+        let flags = &request.flags;
+        self.actor.opened(
+            path,
+            match (opened.created, flags.read, flags.write) {
+                (true, ..) => "make a file",
+                (_, true, true) => "read and write",
+                (_, _, true) => "write",
+                _ => "read",
+            },
+        );
+        let file = Box::new(AuditedFile {
+            inner: opened.file,
+            actor: self.actor.clone(),
+            path: path.to_vec(),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            failure: OnceLock::new(),
+        });
+        Ok(OpenedFile { file, ..opened })
+    }
+}
+
+/// A file that is open. Every way of closing it drops it.
+struct AuditedFile {
+    inner: Box<dyn File>,
+    actor: Actor,
+    path: Vec<u8>,
+    read: AtomicU64,
+    written: AtomicU64,
+    /// Why something failed first.
+    failure: OnceLock<Code>,
+}
+
+impl AuditedFile {
+    fn seen<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.inspect_err(|fault| {
+            let _ = self.failure.set(fault.code);
+        })
+    }
+
+    fn count(counter: &AtomicU64, bytes: usize) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl File for AuditedFile {
+    fn is_pipe(&self) -> bool {
+        self.inner.is_pipe()
+    }
+
+    fn attributes(&self) -> Result<Attributes, Fault> {
+        self.seen(self.inner.attributes())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let read = self.seen(self.inner.read_at(offset, buf))?;
+        Self::count(&self.read, read);
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.seen(self.inner.write_at(offset, bytes))?;
+        Self::count(&self.written, bytes.len());
+        Ok(())
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
+        let offset = self.seen(self.inner.append(bytes))?;
+        Self::count(&self.written, bytes.len());
+        Ok(offset)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<(), Fault> {
+        self.seen(self.inner.sync(data_only))
+    }
+
+    fn set_length(&self, length: u64) -> Result<(), Fault> {
+        self.seen(self.inner.set_length(length))
+    }
+
+    fn read_pipe(&self, buf: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let read = self.seen(self.inner.read_pipe(buf))?;
+        Self::count(&self.read, read.unwrap_or(0));
+        Ok(read)
+    }
+
+    fn write_pipe(&self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        let written = self.seen(self.inner.write_pipe(bytes))?;
+        Self::count(&self.written, written.unwrap_or(0));
+        Ok(written)
+    }
+}
+
+impl Drop for AuditedFile {
+    fn drop(&mut self) {
+        let (read, written) = (*self.read.get_mut(), *self.written.get_mut());
+        let failure = self.failure.get().copied();
+        self.actor.closed(&self.path, read, written, failure);
+    }
+}
+
+impl fmt::Debug for AuditedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedFile").field(&self.inner).finish()
     }
 }
 

@@ -16,14 +16,27 @@ pub(super) fn set_mode(paths: &Paths<'_>, asked: &[u8], mode: u32) -> Result<(),
     let found = paths.find(asked)?;
     let meta = found.meta().map_err(|error| io_fault(asked, &error))?;
     if paths.root().is_some() && meta.kind != FileKind::Directory && mode & SET_ID != 0 {
-        let cause = "no program gets to run as somebody else this way";
-        return Err(Fault::new(Code::PermissionDenied, "", cause)
-            .path(asked)
-            .hint("leave out set-user-id and set-group-id"));
+        return Err(set_id_fault(asked));
     }
     found
         .set_mode(mode)
         .map_err(|error| io_fault(asked, &error))
+}
+
+/// Checks the permission bits of a file that is to be made.
+pub(super) fn check_new_mode(paths: &Paths<'_>, asked: &[u8], mode: u32) -> Result<(), Fault> {
+    check_mode(asked, mode)?;
+    if paths.root().is_some() && mode & SET_ID != 0 {
+        return Err(set_id_fault(asked));
+    }
+    Ok(())
+}
+
+fn set_id_fault(asked: &[u8]) -> Fault {
+    let cause = "no program gets to run as somebody else this way";
+    Fault::new(Code::PermissionDenied, "", cause)
+        .path(asked)
+        .hint("leave out set-user-id and set-group-id")
 }
 
 pub(super) fn check_mode(asked: &[u8], mode: u32) -> Result<(), Fault> {

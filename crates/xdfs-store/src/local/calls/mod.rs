@@ -12,6 +12,7 @@
 
 mod attributes;
 mod copy;
+mod file;
 mod list;
 mod look;
 mod names;
@@ -25,6 +26,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
 
 use super::{LocalStore, path};
+use crate::file::{FileRequest, OpenedFile};
 
 pub(super) use names::make_directories;
 
@@ -43,6 +45,14 @@ pub(super) fn answer(
     let mut part = |answer| part(answer).inspect_err(|_| stopped = true);
     let result = dispatch(&Paths { store }, call, &mut part);
     result.map_err(|fault| if stopped { fault } else { named(call, fault) })
+}
+
+/// Opens a file to work on it in place.
+pub(super) fn open_file(store: &LocalStore, request: &FileRequest) -> Result<OpenedFile, Fault> {
+    file::open(store, request).map_err(|mut fault| {
+        fault.operation = "open a file".into();
+        fault
+    })
 }
 
 /// Removes a tree, and tells of each name before and after it is removed.

@@ -1,0 +1,69 @@
+//! Named pipes of a server as one end of a pipeline here.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{Place, Server, assert_content, content, program, xdfs, xdfs_with_input};
+
+fn make_pipe(place: &Place, name: &str) {
+    let made = Command::new("mkfifo").arg(place.remote(name)).status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn standard_input_goes_into_a_pipe_and_comes_out_of_it() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let expected = content(1, 3_000_000);
+    let url = server.url("/p");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| xdfs(["cat", &url]).ok());
+        let run = xdfs_with_input(["cp", "--json", "-", &url], &expected).ok();
+        assert_eq!(run.result()["bytes"], 3_000_000);
+        assert!(reader.join().unwrap().stdout == expected);
+    });
+    // It is still a pipe, and nothing was left beside it.
+    assert!(!place.remote("p").is_file());
+    assert_eq!(crate::support::names(place.root()).len(), 1);
+}
+
+#[test]
+fn a_part_of_what_comes_out_is_enough() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let writer = place.remote("p");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The other end goes away before everything is written.
+            let _ = std::fs::write(&writer, content(2, 1_000_000));
+        });
+        let run = xdfs(["cat", "--length", "10", &server.url("/p")]).ok();
+        assert_eq!(run.stdout, content(2, 1_000_000)[..10]);
+    });
+    // What isn't a pipe is refused as before.
+    std::fs::create_dir(place.remote("d")).unwrap();
+    xdfs(["cat", &server.url("/d")]).fails(6, &["directory"]);
+}
+
+#[test]
+fn a_file_is_written_as_before() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let expected = content(3, 100_000);
+    xdfs_with_input(["cp", "-", &server.url("/f")], &expected).ok();
+    assert_content(place.remote("f"), &expected);
+}
+
+#[test]
+fn who_waits_for_a_reader_can_be_stopped() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let mut command = program();
+    command.args(["cp", "-", &server.url("/p")]);
+    let mut running = crate::support::Running::start(command.stdin(Stdio::piped()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    running.signal("INT");
+    assert_eq!(running.wait().code, Some(130));
+}

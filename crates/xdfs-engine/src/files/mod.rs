@@ -1,0 +1,624 @@
+//! The open files of a server: what a session has open, who holds which locks, and how each file
+//! call is carried out.
+//!
+//! A handle belongs to its session and ends with it. Locks belong to an owner and to nothing that
+//! can break. An owner has one file open at a time, on the whole server: when it opens one, what it
+//! had open before is closed, and nothing is begun any more by calls that still come for that. So a
+//! session that replaces a broken one can send its writes again, and none of the old one lands
+//! after them.
+//!
+//! Nothing here waits for others. A call that would have to is to be tried [later](Step::Later), so
+//! that none occupies a thread: see [`crate::paths`].
+
+mod locks;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use xdfs_proto::file::{
+    Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockRange, WAIT_MS_MAX,
+};
+use xdfs_proto::path::{Answer, Attributes};
+use xdfs_proto::{Code, Fault, Retry};
+use xdfs_store::{File, FileRequest, Store};
+
+use locks::{Key, Locks, Refusal};
+
+/// Files that a session may have open.
+const OPEN_MAX: usize = 1024;
+/// Files that may be open in all where the system doesn't tell how many descriptors there are.
+const DESCRIPTORS: u64 = 4096;
+/// How long a call waits for whom a pipe is opened for, for bytes in it or room there, or for calls
+/// of an earlier session of its owner.
+const WAIT: Duration = Duration::from_millis(WAIT_MS_MAX as u64);
+
+/// What the sessions of a server have in common about open files.
+pub struct Files {
+    locks: Locks,
+    /// What each owner has open.
+    owners: Mutex<HashMap<Key, Weak<OpenFile>>>,
+    /// Files that are open.
+    open: Arc<AtomicUsize>,
+    open_max: usize,
+    /// Tells this run of the system from others.
+    run: u64,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files")
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    /// No open files and no locks. Half of the descriptors that the process may have are for files.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn new() -> Result<Self, Fault> {
+        let random = || {
+            let drawn = getrandom::u64();
+            drawn.map_err(|error| {
+                Fault::new(Code::Internal, "draw a random number", error.to_string())
+            })
+        };
+        let run = match xdfs_sys::limit::boot_number() {
+            Some(number) => number,
+            // What this process wrote may be all that the system still has to write.
+            None => random()?,
+        };
+        let descriptors = xdfs_sys::limit::raise_descriptor_limit().unwrap_or(DESCRIPTORS);
+        Ok(Self {
+            locks: Locks::new(random()?),
+            owners: Mutex::default(),
+            open: Arc::default(),
+            open_max: usize::try_from(descriptors / 2).unwrap_or(usize::MAX),
+            run,
+        })
+    }
+
+    /// Closes what an owner has open; `false` if calls for it are being carried out.
+    fn close_earlier(&self, key: &Key) -> bool {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = owners.get(key).and_then(Weak::upgrade) else {
+            owners.remove(key);
+            return true;
+        };
+        drop(owners);
+        file.is_closed.store(true, Ordering::SeqCst);
+        file.try_close()
+    }
+}
+
+/// Counts an open file.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    /// `None` when it is closed. Held for reading by each call that is carried out.
+    file: RwLock<Option<Box<dyn File>>>,
+    /// No further call begins.
+    is_closed: AtomicBool,
+    key: Key,
+    identity: FileIdentity,
+    flags: FileFlags,
+    path: Vec<u8>,
+    _counted: Counted,
+}
+
+impl OpenFile {
+    /// Closes it unless calls are being carried out.
+    fn try_close(&self) -> bool {
+        let mut file = match self.file.try_write() {
+            Ok(file) => file,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        file.take();
+        true
+    }
+
+    /// Closes it when the calls that are being carried out have ended.
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.file
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+}
+
+/// What came of a try to carry out a call.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It is done, or failed.
+    Done(Result<Answer, Fault>),
+    /// It has to wait for somebody else.
+    Later,
+}
+
+/// The open files of a session.
+#[derive(Debug)]
+pub(crate) struct SessionFiles {
+    shared: Arc<Files>,
+    user: Arc<str>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The latest handle.
+    latest: u32,
+    open: BTreeMap<u32, Arc<OpenFile>>,
+    /// Opens that are being carried out.
+    opening: usize,
+    is_over: bool,
+}
+
+impl SessionFiles {
+    pub(crate) fn new(shared: Arc<Files>, user: &str) -> Self {
+        Self {
+            shared,
+            user: user.into(),
+            table: Mutex::default(),
+        }
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes everything. Files that a call is held up with are closed when it ends.
+    pub(crate) fn end(&self) {
+        let mut table = self.table();
+        table.is_over = true;
+        let open = std::mem::take(&mut table.open);
+        drop(table);
+        for file in open.into_values() {
+            file.is_closed.store(true, Ordering::SeqCst);
+            file.try_close();
+        }
+    }
+
+    /// How long a call may wait for others.
+    pub(crate) fn patience(call: &FileCall) -> Duration {
+        match call {
+            FileCall::Lock { wait_ms, .. } => Duration::from_millis(u64::from(*wait_ms)).min(WAIT),
+            _ => WAIT,
+        }
+    }
+
+    /// Tries to carry out a call; `may_wait` if it may be tried again later.
+    pub(crate) fn step(&self, store: &dyn Store, call: &FileCall, may_wait: bool) -> Step {
+        let result = match call {
+            FileCall::Open {
+                path,
+                flags,
+                mode,
+                owner,
+                identity,
+            } => {
+                let request = FileRequest {
+                    path: path.clone(),
+                    flags: flags.clone(),
+                    mode: *mode,
+                    identity: *identity,
+                };
+                self.open(store, request, *owner)
+            }
+            call => self.answer(call),
+        };
+        match result {
+            Err(Trouble::Wait(_)) if may_wait => Step::Later,
+            Err(Trouble::Wait(fault) | Trouble::Fault(fault)) => {
+                let mut fault = fault;
+                fault.operation = call.operation().into();
+                Step::Done(Err(fault))
+            }
+            Ok(answer) => Step::Done(Ok(answer)),
+        }
+    }
+
+    fn open(
+        &self,
+        store: &dyn Store,
+        request: FileRequest,
+        owner: FileOwner,
+    ) -> Result<Answer, Trouble> {
+        let key = Key {
+            user: Arc::clone(&self.user),
+            owner,
+        };
+        if !self.shared.close_earlier(&key) {
+            let cause = "calls of an earlier session are being carried out";
+            let fault = Fault::new(Code::Busy, "", cause).path(&request.path);
+            return Err(Trouble::Wait(fault.retry(Retry::Now)));
+        }
+        let opening = Opening::begin(self).map_err(|fault| fault.path(&request.path))?;
+        let opened = store.open_file(&request).map_err(|fault| {
+            let waits = fault.code == Code::Busy && matches!(fault.retry, Retry::AfterMs(_));
+            if waits {
+                Trouble::Wait(fault.retry(Retry::Now))
+            } else {
+                Trouble::Fault(fault)
+            }
+        })?;
+        let FileRequest { path, flags, .. } = request;
+        let file = Arc::new(OpenFile {
+            file: RwLock::new(Some(opened.file)),
+            is_closed: AtomicBool::new(false),
+            key: key.clone(),
+            identity: opened.identity,
+            flags,
+            path,
+            _counted: opening.counted(),
+        });
+        let mut owners = self
+            .shared
+            .owners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = owners.insert(key.clone(), Arc::downgrade(&file)) {
+            // Opened at the same moment by another session of this owner.
+            if let Some(other) = other.upgrade() {
+                other.is_closed.store(true, Ordering::SeqCst);
+            }
+        }
+        if owners.len() > 2 * self.shared.open.load(Ordering::Relaxed) + 64 {
+            owners.retain(|_, file| file.strong_count() > 0);
+        }
+        drop(owners);
+        self.shared
+            .locks
+            .renew(&opened.identity, &key, Instant::now());
+        let mut table = self.table();
+        if table.is_over {
+            return Err(Fault::new(Code::Cancelled, "", "the session is over").into());
+        }
+        table.latest = table.latest.checked_add(1).ok_or_else(|| {
+            Fault::new(
+                Code::LimitExceeded,
+                "",
+                "the session has used up its handles",
+            )
+        })?;
+        let handle = table.latest;
+        table.open.insert(handle, file);
+        Ok(Answer::File(FileAnswer::Opened {
+            handle,
+            identity: opened.identity,
+            created: opened.created,
+            run: self.shared.run,
+            attributes: opened.attributes,
+        }))
+    }
+
+    fn answer(&self, call: &FileCall) -> Result<Answer, Trouble> {
+        let handle = call.handle().unwrap_or(0);
+        let stale = || Fault::new(Code::Stale, "", format!("no file is open as {handle}"));
+        let open = self.table().open.get(&handle).cloned().ok_or_else(stale)?;
+        if matches!(call, FileCall::Close { .. }) {
+            self.table().open.remove(&handle);
+            open.close();
+            let locks = &self.shared.locks;
+            locks.release(&open.identity, &open.key, Instant::now());
+            return Ok(Answer::Done);
+        }
+        let result = self.use_open(&open, call);
+        result.map_err(|trouble| trouble.at(&open.path))
+    }
+
+    fn use_open(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, Trouble> {
+        let guard = open.file.read().unwrap_or_else(PoisonError::into_inner);
+        let file = guard
+            .as_ref()
+            .filter(|_| !open.is_closed.load(Ordering::SeqCst));
+        let Some(file) = file else {
+            let cause = "its owner has opened a file in another session";
+            return Err(Fault::new(Code::Stale, "", cause).into());
+        };
+        check_flags(&open.flags, call)?;
+        if file.is_pipe() {
+            return use_pipe(&**file, call);
+        }
+        let locks = &self.shared.locks;
+        let now = Instant::now();
+        let under = match locked_ranges(&**file, call)? {
+            Some((ranges, exclusive)) => {
+                let under = locks.begin(&open.identity, &open.key, &ranges, exclusive, now);
+                Some(under.ok_or_else(lock_lost)?)
+            }
+            None => {
+                locks.renew(&open.identity, &open.key, now);
+                None
+            }
+        };
+        let answer = match call {
+            FileCall::Read { extents, .. } => read(&**file, extents)?,
+            FileCall::Write { extents, bytes, .. } => {
+                let mut rest = &bytes[..];
+                for extent in extents {
+                    let (now, later) = rest
+                        .split_at_checked(extent.length as usize)
+                        .unwrap_or((rest, b""));
+                    file.write_at(extent.offset, now)?;
+                    rest = later;
+                }
+                Answer::Done
+            }
+            FileCall::Append { bytes, .. } => {
+                let offset = file.append(bytes)?;
+                let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                Answer::File(FileAnswer::Appended { offset, length })
+            }
+            FileCall::Flush { data_only, .. } => {
+                file.sync(*data_only)?;
+                Answer::Done
+            }
+            FileCall::SetLength { length, .. } => {
+                file.set_length(*length)?;
+                Answer::Done
+            }
+            FileCall::Stat { .. } => Answer::Attributes(file.attributes()?),
+            call => self.use_locks(open, call)?,
+        };
+        drop(under);
+        Ok(answer)
+    }
+
+    fn use_locks(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, Trouble> {
+        let (locks, now) = (&self.shared.locks, Instant::now());
+        let (file, key) = (&open.identity, &open.key);
+        Ok(match call {
+            FileCall::Lock {
+                range,
+                exclusive,
+                lease_s,
+                ..
+            } => {
+                let lease = Duration::from_secs(u64::from(*lease_s));
+                let held = locks.lock(file, key, range, *exclusive, lease, now);
+                let holding = held.map_err(|refusal| match refusal {
+                    Refusal::Held(held) => {
+                        let kind = if held.exclusive {
+                            "exclusive"
+                        } else {
+                            "shared"
+                        };
+                        let from = held.range.offset;
+                        let cause = format!("another owner has a {kind} lock from byte {from} on");
+                        let fault = Fault::new(Code::Busy, "", cause);
+                        Trouble::Wait(fault.retry(Retry::Now))
+                    }
+                    Refusal::TooMany => {
+                        Fault::new(Code::LimitExceeded, "", "there are too many locks").into()
+                    }
+                })?;
+                Answer::File(FileAnswer::Held { holding })
+            }
+            FileCall::Unlock { range, .. } => {
+                locks.unlock(file, key, range, now);
+                Answer::Done
+            }
+            FileCall::TestLock {
+                range, exclusive, ..
+            } => {
+                let found = locks.in_the_way(file, key, range, *exclusive, now);
+                Answer::File(FileAnswer::InTheWay(found))
+            }
+            FileCall::Renew { holding, .. } => {
+                if locks.renew(file, key, now) != Some(*holding) {
+                    return Err(lock_lost().into());
+                }
+                Answer::Done
+            }
+            _ => return Err(unsupported().into()),
+        })
+    }
+}
+
+/// Why a call isn't done.
+#[derive(Debug)]
+enum Trouble {
+    /// It may be later; if it can't wait any more, this is why.
+    Wait(Fault),
+    Fault(Fault),
+}
+
+impl Trouble {
+    /// The same, with the path of the file unless one is named.
+    fn at(self, path: &[u8]) -> Self {
+        let named = |fault: Fault| {
+            if fault.path.is_empty() {
+                fault.path(path)
+            } else {
+                fault
+            }
+        };
+        match self {
+            Self::Wait(fault) => Self::Wait(named(fault)),
+            Self::Fault(fault) => Self::Fault(named(fault)),
+        }
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// A place for a file that is being opened.
+struct Opening<'a> {
+    files: &'a SessionFiles,
+    counted: Option<Counted>,
+}
+
+impl<'a> Opening<'a> {
+    fn begin(files: &'a SessionFiles) -> Result<Self, Fault> {
+        let limit = |cause: String| {
+            Fault::new(Code::LimitExceeded, "", cause).hint("close files that aren't needed")
+        };
+        let shared = &files.shared;
+        let counted = Counted(Arc::clone(&shared.open));
+        if shared.open.fetch_add(1, Ordering::Relaxed) >= shared.open_max {
+            return Err(limit("the server has too many files open".into()));
+        }
+        let mut table = files.table();
+        if table.open.len() + table.opening >= OPEN_MAX {
+            return Err(limit(format!("the session has {OPEN_MAX} files open")));
+        }
+        table.opening += 1;
+        drop(table);
+        Ok(Self {
+            files,
+            counted: Some(counted),
+        })
+    }
+
+    fn counted(mut self) -> Counted {
+        let counted = self.counted.take();
+        counted.unwrap_or_else(|| Counted(Arc::new(AtomicUsize::new(1))))
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.files.table().opening -= 1;
+    }
+}
+
+/// Refuses what the file wasn't opened for.
+fn check_flags(flags: &FileFlags, call: &FileCall) -> Result<(), Fault> {
+    let wrong = match call {
+        FileCall::Read { .. } if !flags.read => "the file isn't open for reading",
+        FileCall::Write { .. } | FileCall::SetLength { .. } | FileCall::Append { .. }
+            if !flags.write =>
+        {
+            "the file isn't open for writing"
+        }
+        FileCall::Lock {
+            exclusive: true, ..
+        } if !flags.write => "an exclusive lock needs a file that is open for writing",
+        FileCall::Lock {
+            exclusive: false, ..
+        } if !flags.read => "a shared lock needs a file that is open for reading",
+        FileCall::Write { .. } if flags.append => "the file is open for appending alone",
+        _ => return Ok(()),
+    };
+    Err(Fault::new(Code::InvalidArgument, "", wrong))
+}
+
+/// The bytes that a call has to have locks on, and whether exclusive ones; `None` if it needs none.
+fn locked_ranges(
+    file: &dyn File,
+    call: &FileCall,
+) -> Result<Option<(Vec<LockRange>, bool)>, Fault> {
+    let of = |extents: &[Extent]| -> Vec<LockRange> {
+        let range = |extent: &Extent| LockRange {
+            offset: extent.offset,
+            length: Some(u64::from(extent.length)),
+        };
+        extents.iter().map(range).collect()
+    };
+    let from = |offset| LockRange {
+        offset,
+        length: None,
+    };
+    let size = || {
+        file.attributes()
+            .map(|attributes: Attributes| attributes.size)
+    };
+    Ok(match call {
+        FileCall::Read {
+            locked: true,
+            extents,
+            ..
+        } => Some((of(extents), false)),
+        FileCall::Write {
+            locked: true,
+            extents,
+            ..
+        } => Some((of(extents), true)),
+        FileCall::Append { locked: true, .. } => Some((vec![from(size()?)], true)),
+        FileCall::SetLength {
+            locked: true,
+            length,
+            ..
+        } => Some((vec![from(size()?.min(*length))], true)),
+        _ => None,
+    })
+}
+
+fn read(file: &dyn File, extents: &[Extent]) -> Result<Answer, Fault> {
+    let total = extents.iter().map(|extent| extent.length as usize).sum();
+    let mut bytes = vec![0; total];
+    let mut lengths = Vec::with_capacity(extents.len());
+    let mut at = 0;
+    for extent in extents {
+        let buf = &mut bytes[at..at + extent.length as usize];
+        let read = file.read_at(extent.offset, buf)?;
+        lengths.push(u32::try_from(read).unwrap_or(u32::MAX));
+        at += read;
+    }
+    bytes.truncate(at);
+    let bytes = Arc::new(bytes);
+    Ok(Answer::File(FileAnswer::Data { lengths, bytes }))
+}
+
+fn use_pipe(file: &dyn File, call: &FileCall) -> Result<Answer, Trouble> {
+    let wait = |cause| Trouble::Wait(Fault::new(Code::Busy, "", cause).retry(Retry::Now));
+    match call {
+        FileCall::Read { extents, .. } => {
+            let &[extent] = &extents[..] else {
+                let cause = "a pipe is read in one piece";
+                return Err(Fault::new(Code::InvalidArgument, "", cause).into());
+            };
+            let mut bytes = vec![0; extent.length as usize];
+            let read = file.read_pipe(&mut bytes)?;
+            let read = read.ok_or_else(|| wait("there is nothing in the pipe"))?;
+            bytes.truncate(read);
+            Ok(Answer::File(FileAnswer::Data {
+                lengths: vec![u32::try_from(read).unwrap_or(u32::MAX)],
+                bytes: Arc::new(bytes),
+            }))
+        }
+        FileCall::Append { bytes, .. } => {
+            let written = file.write_pipe(bytes)?;
+            let written = written.ok_or_else(|| wait("the pipe is full"))?;
+            Ok(Answer::File(FileAnswer::Appended {
+                offset: 0,
+                length: u32::try_from(written).unwrap_or(u32::MAX),
+            }))
+        }
+        FileCall::Stat { .. } => Ok(Answer::Attributes(file.attributes()?)),
+        _ => {
+            let cause = "a pipe can only be read, or appended to";
+            Err(Fault::new(Code::NotRegularFile, "", cause).into())
+        }
+    }
+}
+
+fn lock_lost() -> Fault {
+    let cause = "the lock that this was to be done under isn't held any more";
+    Fault::new(Code::LockLost, "", cause).hint("lock it again, and look what others changed")
+}
+
+fn unsupported() -> Fault {
+    Fault::new(Code::Unsupported, "", "this call isn't known here")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Open files of two sessions of one server, without any network.
+
+use std::path::Path;
+
+use xdfs_proto::file::HeldLock;
+use xdfs_store::LocalStore;
+
+use super::*;
+
+const OWNER: FileOwner = FileOwner([9; 16]);
+
+struct Scene {
+    root: tempfile::TempDir,
+    store: LocalStore,
+    shared: Arc<Files>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("f"), b"content").unwrap();
+        Self {
+            store: LocalStore::rooted(root.path(), false).unwrap(),
+            root,
+            shared: Arc::new(Files::new().unwrap()),
+        }
+    }
+
+    fn session(&self, user: &str) -> SessionFiles {
+        SessionFiles::new(Arc::clone(&self.shared), user)
+    }
+
+    fn root(&self) -> &Path {
+        self.root.path()
+    }
+}
+
+fn opening(owner: FileOwner) -> FileCall {
+    FileCall::Open {
+        path: b"f".to_vec(),
+        flags: FileFlags {
+            read: true,
+            write: true,
+            ..FileFlags::default()
+        },
+        mode: None,
+        owner,
+        identity: None,
+    }
+}
+
+fn done(step: Step) -> Result<Answer, Fault> {
+    match step {
+        Step::Done(result) => result,
+        Step::Later => panic!("it waits"),
+    }
+}
+
+fn handle(answer: Answer) -> u32 {
+    match answer {
+        Answer::File(FileAnswer::Opened { handle, .. }) => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lock(handle: u32) -> FileCall {
+    FileCall::Lock {
+        handle,
+        range: LockRange::ALL,
+        exclusive: true,
+        lease_s: 60,
+        wait_ms: 1000,
+    }
+}
+
+#[test]
+fn a_handle_is_given_once_and_ends_with_its_session() {
+    let scene = Scene::new();
+    let session = scene.session("u");
+    let open = |owner| handle(done(session.step(&scene.store, &opening(owner), false)).unwrap());
+    let first = open(OWNER);
+    let second = open(FileOwner([1; 16]));
+    assert_eq!((first, second), (1, 2));
+    let close = FileCall::Close { handle: first };
+    done(session.step(&scene.store, &close, false)).unwrap();
+    let fault = done(session.step(&scene.store, &close, false)).unwrap_err();
+    assert_eq!(fault.code, Code::Stale);
+    assert_eq!(open(OWNER), 3);
+    assert_eq!(scene.shared.open.load(Ordering::Relaxed), 2);
+    session.end();
+    assert_eq!(scene.shared.open.load(Ordering::Relaxed), 0);
+    let late = done(session.step(&scene.store, &opening(OWNER), false)).unwrap_err();
+    assert_eq!(late.code, Code::Cancelled);
+    assert_eq!(scene.shared.open.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_an_owner_had_open_is_closed_before_it_opens_again() {
+    let scene = Scene::new();
+    let (old, new) = (scene.session("u"), scene.session("u"));
+    let was = handle(done(old.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let read = |session: &SessionFiles, handle| {
+        let extents = vec![Extent {
+            offset: 0,
+            length: 3,
+        }];
+        let call = FileCall::Read {
+            handle,
+            locked: false,
+            extents,
+        };
+        done(session.step(&scene.store, &call, false))
+    };
+    read(&old, was).unwrap();
+    // A call for it is being carried out: the open waits, and no other call begins.
+    let open = old.table().open[&was].clone();
+    let busy = open.file.read().unwrap();
+    let again = opening(OWNER);
+    assert!(matches!(new.step(&scene.store, &again, true), Step::Later));
+    let fault = done(new.step(&scene.store, &again, false)).unwrap_err();
+    assert_eq!((fault.code, fault.retry), (Code::Busy, Retry::Now));
+    drop(busy);
+    assert_eq!(read(&old, was).unwrap_err().code, Code::Stale);
+    let is = handle(done(new.step(&scene.store, &again, true)).unwrap());
+    read(&new, is).unwrap();
+    assert_eq!(read(&old, was).unwrap_err().code, Code::Stale);
+    // Another user is another owner.
+    let other = scene.session("v");
+    let theirs = handle(done(other.step(&scene.store, &again, true)).unwrap());
+    read(&new, is).unwrap();
+    read(&other, theirs).unwrap();
+}
+
+#[test]
+fn a_lock_waits_only_if_it_may() {
+    let scene = Scene::new();
+    let (a, b) = (scene.session("u"), scene.session("v"));
+    let mine = handle(done(a.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let theirs = handle(done(b.step(&scene.store, &opening(OWNER), false)).unwrap());
+    done(a.step(&scene.store, &lock(mine), true)).unwrap();
+    assert!(matches!(
+        b.step(&scene.store, &lock(theirs), true),
+        Step::Later
+    ));
+    let fault = done(b.step(&scene.store, &lock(theirs), false)).unwrap_err();
+    assert_eq!((fault.code, &*fault.path), (Code::Busy, &b"f"[..]));
+    assert_eq!(fault.operation, "lock a file");
+    let test = FileCall::TestLock {
+        handle: theirs,
+        range: LockRange::ALL,
+        exclusive: false,
+    };
+    let held = HeldLock {
+        range: LockRange::ALL,
+        exclusive: true,
+    };
+    assert_eq!(
+        done(b.step(&scene.store, &test, false)).unwrap(),
+        Answer::File(FileAnswer::InTheWay(Some(held)))
+    );
+    // The end of the session leaves it, and closing doesn't.
+    a.end();
+    assert!(done(b.step(&scene.store, &lock(theirs), false)).is_err());
+    let c = scene.session("u");
+    let again = handle(done(c.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let close = FileCall::Close { handle: again };
+    done(c.step(&scene.store, &close, false)).unwrap();
+    done(b.step(&scene.store, &lock(theirs), false)).unwrap();
+}
+
+#[test]
+fn under_a_lock_means_all_of_it() {
+    let scene = Scene::new();
+    let session = scene.session("u");
+    let handle = handle(done(session.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let write = |offset, length: u32| FileCall::Write {
+        handle,
+        locked: true,
+        extents: vec![Extent { offset, length }],
+        bytes: Arc::new(vec![b'x'; length as usize]),
+    };
+    let step = |call: &FileCall| done(session.step(&scene.store, call, false));
+    assert_eq!(step(&write(0, 1)).unwrap_err().code, Code::LockLost);
+    let part = FileCall::Lock {
+        handle,
+        range: LockRange {
+            offset: 2,
+            length: Some(2),
+        },
+        exclusive: true,
+        lease_s: 60,
+        wait_ms: 0,
+    };
+    step(&part).unwrap();
+    step(&write(2, 2)).unwrap();
+    assert_eq!(step(&write(1, 2)).unwrap_err().code, Code::LockLost);
+    let shorten = FileCall::SetLength {
+        handle,
+        locked: true,
+        length: 3,
+    };
+    assert_eq!(step(&shorten).unwrap_err().code, Code::LockLost);
+    let found = std::fs::read(scene.root().join("f")).unwrap();
+    assert_eq!(found, b"coxxent");
+    step(&lock(handle)).unwrap();
+    step(&shorten).unwrap();
+}

@@ -1,0 +1,848 @@
+//! The state of an open file: its session, what is asked and taken ahead of answers, and what to do
+//! when the session breaks.
+//!
+//! Rules that it keeps:
+//! - Of two writes of the same bytes the second isn't sent before the first is answered, and
+//!   neither is a read of bytes that are being written. So what is sent may be carried out in any
+//!   order, and may be sent again in another session.
+//! - An error of a write that was taken is told once, by the next call.
+//! - What can't be done twice isn't sent again; who asked hears that nobody knows.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::file::{
+    DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockRange,
+    LockSet,
+};
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::{Code, Fault, Retry};
+
+use super::OpenOptions;
+use super::ahead::{Ahead, BLOCK_BYTES, Block};
+use super::behind::{Behind, Sent};
+use super::line::Line;
+use crate::paths::{Caller, PendingCall};
+
+/// Between two tries to open a session: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Reads of one call of a program that are under way at once.
+const READS_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct State {
+    line: Arc<Line>,
+    generation: u64,
+    caller: Caller,
+    handle: u32,
+    path: Vec<u8>,
+    /// How it is opened again.
+    flags: FileFlags,
+    owner: FileOwner,
+    identity: FileIdentity,
+    run: u64,
+    is_pipe: bool,
+    reconnect: Duration,
+    pub(super) position: u64,
+    ahead: Ahead,
+    behind: Behind,
+    /// Something was written since everything was made durable.
+    is_dirty: bool,
+    /// What the next call is to be told.
+    failure: Option<Fault>,
+    /// It can't be used any more.
+    dead: Option<Fault>,
+    locks: LockSet,
+    holding: u64,
+    is_closed: bool,
+}
+
+/// Whether a fault says that the session is gone, rather than what came of a call.
+fn is_lost(fault: &Fault) -> bool {
+    matches!(
+        fault.code,
+        Code::ConnectionLost
+            | Code::ConnectionRefused
+            | Code::DeadlineExceeded
+            | Code::ShuttingDown
+            | Code::SessionUnknown
+    )
+}
+
+fn is_to_be_asked_again(fault: &Fault) -> bool {
+    fault.code == Code::Busy && fault.retry == Retry::Now
+}
+
+fn unexpected(operation: &str) -> Fault {
+    Fault::new(Code::Internal, operation, "the answer is of another call")
+}
+
+impl State {
+    pub(super) fn open(
+        line: Arc<Line>,
+        path: &[u8],
+        options: &OpenOptions,
+        owner: FileOwner,
+    ) -> Result<Self, Fault> {
+        let flags = options.flags();
+        let (generation, caller) = line.current();
+        let deadline = Instant::now() + options.patience;
+        let opened = loop {
+            let call = FileCall::Open {
+                path: path.to_vec(),
+                flags: flags.clone(),
+                mode: options.mode.filter(|_| flags.create),
+                owner,
+                identity: None,
+            };
+            match ask(&caller, call) {
+                Err(fault) if is_to_be_asked_again(&fault) && Instant::now() < deadline => {}
+                result => break result?,
+            }
+        };
+        let Answer::File(FileAnswer::Opened {
+            handle,
+            identity,
+            run,
+            attributes,
+            ..
+        }) = opened
+        else {
+            return Err(unexpected("open a file"));
+        };
+        Ok(Self {
+            line,
+            generation,
+            caller,
+            handle,
+            path: path.to_vec(),
+            flags: FileFlags {
+                create: false,
+                exclusive: false,
+                truncate: false,
+                ..flags
+            },
+            owner,
+            identity,
+            run,
+            is_pipe: attributes.kind == FileKind::Fifo,
+            reconnect: options.reconnect,
+            position: 0,
+            ahead: Ahead::new(),
+            behind: Behind::default(),
+            is_dirty: false,
+            failure: None,
+            dead: None,
+            locks: LockSet::default(),
+            holding: 0,
+            is_closed: false,
+        })
+    }
+
+    pub(super) fn is_pipe(&self) -> bool {
+        self.is_pipe
+    }
+
+    pub(super) fn appends(&self) -> bool {
+        self.flags.append || self.is_pipe
+    }
+
+    pub(super) fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Tells what failed since the last call.
+    fn check(&mut self) -> Result<(), Fault> {
+        if let Some(fault) = self.failure.take() {
+            return Err(fault);
+        }
+        self.dead.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes a call, and makes it again in another session if this one breaks.
+    fn call(&mut self, make: &dyn Fn(&Self) -> FileCall) -> Result<Answer, Fault> {
+        loop {
+            match ask(&self.caller, make(self)) {
+                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
+                result => return self.heard(result),
+            }
+        }
+    }
+
+    /// Goes on in another session, unless that has brought to light what is to be told first.
+    fn recover_and_check(&mut self, fault: Fault) -> Result<(), Fault> {
+        self.recover(fault)?;
+        self.check()
+    }
+
+    /// Makes a call that must not be made twice.
+    fn call_once(&mut self, make: &dyn Fn(&Self) -> FileCall) -> Result<Answer, Fault> {
+        loop {
+            match ask(&self.caller, make(self)) {
+                // Refused before anything was done.
+                Err(fault) if fault.code == Code::ShuttingDown => self.recover_and_check(fault)?,
+                Err(fault) if is_lost(&fault) => {
+                    // So that the file can be used for what its user decides on.
+                    self.recover(fault.clone())?;
+                    let hint = "it may have been done: look before you try again";
+                    return Err(fault.path(&self.path).hint(hint).retry(Retry::Never));
+                }
+                result => return self.heard(result),
+            }
+        }
+    }
+
+    /// Notes what an answer says of the locks.
+    fn heard(&mut self, result: Result<Answer, Fault>) -> Result<Answer, Fault> {
+        let lost = |fault: &Fault| fault.code == Code::LockLost;
+        if result.as_ref().is_err_and(lost) {
+            self.locks = LockSet::default();
+        }
+        result
+    }
+
+    /// Opens the file in another session, and sends again what isn't answered.
+    fn recover(&mut self, fault: Fault) -> Result<(), Fault> {
+        if self.is_closed || self.reconnect.is_zero() {
+            return Err(fault);
+        }
+        self.ahead.forget();
+        let deadline = Instant::now() + self.reconnect;
+        let mut pause = PAUSE_MIN;
+        let mut last;
+        let mut broken = self.generation;
+        loop {
+            let attempt = self.line.replace(broken).and_then(|(generation, caller)| {
+                broken = generation;
+                self.open_again(generation, caller)
+            });
+            match attempt {
+                Ok(()) => return Ok(()),
+                Err(fault) if is_lost(&fault) => last = fault,
+                // What an earlier session has begun isn't done yet; the session itself is well.
+                Err(fault) if is_to_be_asked_again(&fault) => {
+                    last = fault;
+                    broken = broken.saturating_sub(1);
+                }
+                Err(fault) => return Err(self.die(fault)),
+            }
+            if Instant::now() + pause > deadline {
+                let lost = self.behind.give_up();
+                if lost > 0 {
+                    last.hint = format!("{lost} bytes that were written may not have arrived");
+                }
+                return Err(last);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn open_again(&mut self, generation: u64, caller: Caller) -> Result<(), Fault> {
+        let call = FileCall::Open {
+            path: self.path.clone(),
+            flags: self.flags.clone(),
+            mode: None,
+            owner: self.owner,
+            identity: (!self.is_pipe).then_some(self.identity),
+        };
+        let Answer::File(FileAnswer::Opened { handle, run, .. }) = ask(&caller, call)? else {
+            return Err(unexpected("open a file"));
+        };
+        if !self.locks.is_empty() {
+            let holding = self.holding;
+            match ask(&caller, FileCall::Renew { handle, holding }) {
+                Err(fault) if fault.code == Code::LockLost => {
+                    self.locks = LockSet::default();
+                    // What was written under a lock that isn't held any more must not be sent.
+                    let unsent = self.behind.sent_mut().any(|sent| sent.locked);
+                    if unsent {
+                        self.behind.give_up();
+                    }
+                    self.note(fault);
+                }
+                result => {
+                    result?;
+                }
+            }
+        }
+        self.generation = generation;
+        self.caller = caller;
+        self.handle = handle;
+        if run != self.run {
+            self.run = run;
+            if std::mem::take(&mut self.is_dirty) {
+                let cause = "the system of the server was started anew before it was durable";
+                let fault = Fault::new(Code::Io, "write to a file", cause).path(&self.path);
+                let hint = "look at what the file has, and write again what is missing";
+                self.note(fault.hint(hint));
+            }
+        }
+        for sent in self.behind.sent_mut() {
+            sent.call = start_write(
+                &self.caller,
+                handle,
+                &sent.extents,
+                &sent.bytes,
+                sent.locked,
+            );
+        }
+        Ok(())
+    }
+
+    /// The file can't be used any more.
+    fn die(&mut self, fault: Fault) -> Fault {
+        self.behind.give_up();
+        self.ahead.forget();
+        self.dead = Some(fault.clone());
+        fault
+    }
+
+    /// Whether something is to be done under the locks that are held.
+    fn is_locked(&self, offset: u64, length: Option<u64>, exclusive: bool) -> bool {
+        let range = LockRange { offset, length };
+        self.locks.covers(&range, exclusive)
+    }
+
+    // Writing.
+
+    /// Takes bytes to be written, which go out together with others.
+    pub(super) fn write_behind(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.check()?;
+        self.check_end(offset, bytes.len())?;
+        let mut at = offset;
+        for piece in bytes.chunks(DATA_BYTES_MAX) {
+            self.settle_sent(at, piece.len() as u64)?;
+            if self.behind.gathers(at, piece.len() as u64) || !self.behind.gather(at, piece) {
+                self.send_gathered()?;
+                self.settle_sent(at, piece.len() as u64)?;
+                self.behind.gather(at, piece);
+            }
+            self.ahead.forget_range(at, piece.len() as u64);
+            if self.behind.is_block_full() {
+                self.send_gathered()?;
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn check_end(&self, offset: u64, length: usize) -> Result<(), Fault> {
+        if offset.checked_add(length as u64).is_some() {
+            return Ok(());
+        }
+        let cause = "no file is that long";
+        Err(Fault::new(Code::InvalidArgument, "write to a file", cause).path(&self.path))
+    }
+
+    /// Writes several pieces by one call.
+    pub(super) fn write_pieces(&mut self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
+        self.check()?;
+        let mut extents = Vec::with_capacity(pieces.len());
+        let mut all = Vec::new();
+        for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            self.check_end(*offset, bytes.len())?;
+            self.settle(*offset, bytes.len() as u64)?;
+            self.ahead.forget_range(*offset, bytes.len() as u64);
+            extents.push(Extent {
+                offset: *offset,
+                length: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            });
+            all.extend_from_slice(bytes);
+        }
+        if extents.is_empty() {
+            return Ok(());
+        }
+        self.send(extents, all)?;
+        while !self.behind.is_empty() {
+            self.wait_oldest()?;
+        }
+        self.check()
+    }
+
+    fn send_gathered(&mut self) -> Result<(), Fault> {
+        let Some((offset, bytes)) = self.behind.take_gathered() else {
+            return Ok(());
+        };
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.send(vec![Extent { offset, length }], bytes)
+    }
+
+    fn send(&mut self, extents: Vec<Extent>, bytes: Vec<u8>) -> Result<(), Fault> {
+        self.is_dirty = true;
+        let is_locked =
+            |extent: &Extent| self.is_locked(extent.offset, Some(u64::from(extent.length)), true);
+        let locked = extents.iter().all(is_locked);
+        let bytes = Arc::new(bytes);
+        let call = start_write(&self.caller, self.handle, &extents, &bytes, locked);
+        self.behind.push(Sent {
+            extents,
+            bytes,
+            locked,
+            call,
+        });
+        while self.behind.is_full() {
+            self.wait_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the oldest write is answered. What it failed by is told by the next call.
+    fn wait_oldest(&mut self) -> Result<(), Fault> {
+        let Some(mut sent) = self.behind.pop() else {
+            return self.send_gathered();
+        };
+        let gone = Fault::new(Code::ConnectionLost, "write to a file", "it was not sent");
+        let call = std::mem::replace(&mut sent.call, Err(gone));
+        match call.and_then(PendingCall::wait) {
+            Err(fault) if is_lost(&fault) => {
+                self.behind.push_front(sent);
+                self.recover(fault)
+            }
+            result => {
+                if let Err(fault) = self.heard(result) {
+                    let fault = self.named(fault);
+                    self.note(fault);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps what the next call is to be told, unless it is to be told something already.
+    fn note(&mut self, fault: Fault) {
+        self.failure.get_or_insert(fault);
+    }
+
+    fn named(&self, fault: Fault) -> Fault {
+        if fault.path.is_empty() {
+            fault.path(&self.path)
+        } else {
+            fault
+        }
+    }
+
+    /// Waits until no write of these bytes is unanswered that was sent.
+    fn settle_sent(&mut self, offset: u64, length: u64) -> Result<(), Fault> {
+        while self.behind.overlaps(offset, length) && !self.behind.gathers(offset, length) {
+            self.wait_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no write of these bytes is unanswered.
+    fn settle(&mut self, offset: u64, length: u64) -> Result<(), Fault> {
+        if self.behind.gathers(offset, length) {
+            self.send_gathered()?;
+        }
+        while self.behind.overlaps(offset, length) {
+            self.wait_oldest()?;
+        }
+        self.check()
+    }
+
+    /// Waits until every write is answered, and tells what failed.
+    pub(super) fn drain(&mut self) -> Result<(), Fault> {
+        let mut drain = || {
+            self.send_gathered()?;
+            while !self.behind.is_empty() {
+                self.wait_oldest()?;
+            }
+            Ok(())
+        };
+        let drained: Result<(), Fault> = drain();
+        self.check()?;
+        drained
+    }
+
+    /// Appends as one step, or as much as a pipe has room for; tells where and how much.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(u64, usize), Fault> {
+        self.check()?;
+        if bytes.is_empty() {
+            return Ok((self.position, 0));
+        }
+        let bytes = Arc::new(bytes[..bytes.len().min(DATA_BYTES_MAX)].to_vec());
+        self.ahead.forget();
+        self.is_dirty = true;
+        loop {
+            let answer = self.call_once(&|own| FileCall::Append {
+                handle: own.handle,
+                // The end is beyond what a lock of less could be about.
+                locked: own.is_locked(0, None, true),
+                bytes: Arc::clone(&bytes),
+            });
+            match answer {
+                Err(fault) if self.is_pipe && is_to_be_asked_again(&fault) => {}
+                Ok(Answer::File(FileAnswer::Appended { offset, length })) => {
+                    return Ok((offset, length as usize));
+                }
+                Ok(_) => return Err(unexpected("append to a file")),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    // Reading.
+
+    /// Reads on, by what was asked for ahead.
+    pub(super) fn read_on(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.check()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.is_pipe {
+            return self.read_pipe(buf);
+        }
+        if i64::try_from(self.position).is_err() {
+            // No system has files that go on there.
+            return Ok(0);
+        }
+        let count = self.ahead.copy(self.position, buf);
+        if count > 0 {
+            self.position += count as u64;
+            return Ok(count);
+        }
+        let count = if self.ahead.is_sequential(self.position) {
+            self.fetch()?;
+            self.ahead.copy(self.position, buf)
+        } else {
+            let most = buf.len().min(BLOCK_BYTES);
+            let read = self.read_at(self.position, &mut buf[..most])?;
+            self.ahead.jumped(self.position + read as u64);
+            read
+        };
+        self.position += count as u64;
+        Ok(count)
+    }
+
+    /// Brings the block at the position, and asks for those after it.
+    fn fetch(&mut self) -> Result<(), Fault> {
+        loop {
+            let position = self.position;
+            self.ahead.align(position);
+            while let Some(offset) = self.ahead.wanted(position) {
+                if self.behind.overlaps(offset, BLOCK_BYTES as u64) {
+                    if !self.ahead.is_empty() {
+                        break;
+                    }
+                    self.settle(offset, BLOCK_BYTES as u64)?;
+                }
+                let call = self.start_read(offset, BLOCK_BYTES);
+                self.ahead.push(Block { offset, call });
+            }
+            let Some(block) = self.ahead.pop() else {
+                return Ok(());
+            };
+            match self.read_answer(block.call) {
+                // A write beyond may make it longer.
+                Ok(bytes) if bytes.len() < BLOCK_BYTES && !self.behind.is_empty() => {
+                    self.ahead.forget();
+                    self.drain()?;
+                }
+                Ok(bytes) => {
+                    self.ahead.came(block.offset, bytes);
+                    return Ok(());
+                }
+                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
+                Err(fault) => {
+                    self.ahead.forget();
+                    return Err(self.named(fault));
+                }
+            }
+        }
+    }
+
+    fn start_read(&self, offset: u64, length: usize) -> Result<PendingCall, Fault> {
+        // Nothing is beyond the last byte that can be numbered.
+        let length = u64::try_from(length)
+            .unwrap_or(u64::MAX)
+            .min(u64::MAX - offset);
+        let call = FileCall::Read {
+            handle: self.handle,
+            locked: self.is_locked(offset, Some(length.max(1)), false),
+            extents: vec![Extent {
+                offset,
+                length: u32::try_from(length).unwrap_or(u32::MAX),
+            }],
+        };
+        self.caller.start_pending(Call::File(call))
+    }
+
+    fn read_answer(&mut self, call: Result<PendingCall, Fault>) -> Result<Arc<Vec<u8>>, Fault> {
+        let result = call.and_then(PendingCall::wait);
+        match self.heard(result)? {
+            Answer::File(FileAnswer::Data { bytes, .. }) => Ok(bytes),
+            _ => Err(unexpected("read a file")),
+        }
+    }
+
+    /// Reads what the file has now, as far as it goes.
+    pub(super) fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.check()?;
+        self.settle(offset, buf.len() as u64)?;
+        'again: loop {
+            let mut filled = 0;
+            let mut calls = std::collections::VecDeque::new();
+            let mut asked = 0;
+            while filled < buf.len() {
+                while asked < buf.len() && calls.len() < READS_MAX {
+                    let length = (buf.len() - asked).min(BLOCK_BYTES);
+                    let Some(at) = offset.checked_add(asked as u64) else {
+                        break;
+                    };
+                    if at == u64::MAX {
+                        break;
+                    }
+                    calls.push_back((length, self.start_read(at, length)));
+                    asked += length;
+                }
+                let Some((length, call)) = calls.pop_front() else {
+                    break;
+                };
+                let bytes = match self.read_answer(call) {
+                    Err(fault) if is_lost(&fault) => {
+                        self.recover_and_check(fault)?;
+                        continue 'again;
+                    }
+                    result => result.map_err(|fault| self.named(fault))?,
+                };
+                let count = bytes.len().min(length);
+                buf[filled..filled + count].copy_from_slice(&bytes[..count]);
+                filled += count;
+                if count < length {
+                    break;
+                }
+            }
+            if filled < buf.len() && !self.behind.is_empty() {
+                // A write beyond may make it longer.
+                self.drain()?;
+                continue 'again;
+            }
+            return Ok(filled);
+        }
+    }
+
+    /// Reads several pieces by one call.
+    pub(super) fn read_pieces(&mut self, pieces: &[(u64, u32)]) -> Result<Vec<Vec<u8>>, Fault> {
+        self.check()?;
+        let mut extents = Vec::with_capacity(pieces.len());
+        for &(offset, length) in pieces {
+            self.settle(offset, u64::from(length))?;
+            extents.push(Extent { offset, length });
+        }
+        // A write beyond may make the file longer.
+        self.drain()?;
+        let answer = self.call(&|own| {
+            let is_locked = |extent: &Extent| {
+                own.is_locked(extent.offset, Some(u64::from(extent.length.max(1))), false)
+            };
+            FileCall::Read {
+                handle: own.handle,
+                locked: extents.iter().all(is_locked),
+                extents: extents.clone(),
+            }
+        })?;
+        let Answer::File(FileAnswer::Data { lengths, bytes }) = answer else {
+            return Err(unexpected("read a file"));
+        };
+        let mut rest = &bytes[..];
+        let mut cut = |length: &u32| {
+            let (now, later) = rest
+                .split_at_checked(*length as usize)
+                .unwrap_or((rest, b""));
+            rest = later;
+            now.to_vec()
+        };
+        Ok(lengths.iter().map(&mut cut).collect())
+    }
+
+    fn read_pipe(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+        let length = u32::try_from(buf.len().min(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        loop {
+            let answer = self.call_once(&|own| FileCall::Read {
+                handle: own.handle,
+                locked: false,
+                extents: vec![Extent { offset: 0, length }],
+            });
+            match answer {
+                Err(fault) if is_to_be_asked_again(&fault) => {}
+                Ok(Answer::File(FileAnswer::Data { bytes, .. })) => {
+                    let count = bytes.len().min(buf.len());
+                    buf[..count].copy_from_slice(&bytes[..count]);
+                    return Ok(count);
+                }
+                Ok(_) => return Err(unexpected("read a file")),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    // Everything else.
+
+    pub(super) fn attributes(&mut self) -> Result<Attributes, Fault> {
+        self.drain()?;
+        match self.call(&|own| FileCall::Stat { handle: own.handle })? {
+            Answer::Attributes(attributes) => Ok(attributes),
+            _ => Err(unexpected("look at a file")),
+        }
+    }
+
+    pub(super) fn set_length(&mut self, length: u64) -> Result<(), Fault> {
+        self.drain()?;
+        self.ahead.forget();
+        self.is_dirty = true;
+        self.call(&|own| FileCall::SetLength {
+            handle: own.handle,
+            locked: own.is_locked(0, None, true),
+            length,
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, data_only: bool) -> Result<(), Fault> {
+        self.drain()?;
+        if self.is_pipe {
+            return Ok(());
+        }
+        self.call(&|own| FileCall::Flush {
+            handle: own.handle,
+            data_only,
+        })?;
+        self.check()?;
+        self.is_dirty = false;
+        Ok(())
+    }
+
+    /// Locks bytes; `false` if somebody else has them for longer than `wait`.
+    pub(super) fn lock(
+        &mut self,
+        range: LockRange,
+        exclusive: bool,
+        lease_s: u32,
+        wait: Duration,
+    ) -> Result<bool, Fault> {
+        self.drain()?;
+        // What is read under the lock is read anew.
+        self.ahead.forget();
+        let deadline = Instant::now() + wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+            let answer = self.call(&|own| FileCall::Lock {
+                handle: own.handle,
+                range,
+                exclusive,
+                lease_s,
+                wait_ms: left.min(xdfs_proto::file::WAIT_MS_MAX),
+            });
+            match answer {
+                Err(fault) if is_to_be_asked_again(&fault) => {
+                    if Instant::now() >= deadline {
+                        return Ok(false);
+                    }
+                }
+                Ok(Answer::File(FileAnswer::Held { holding })) => {
+                    let had = !self.locks.is_empty();
+                    let before = std::mem::replace(&mut self.holding, holding);
+                    if had && before != holding {
+                        // Those of before are gone. Nobody is to believe in half of them.
+                        self.locks = LockSet::default();
+                        self.call(&|own| FileCall::Unlock {
+                            handle: own.handle,
+                            range: LockRange::ALL,
+                        })?;
+                        let cause = "locks that were held before are held no more";
+                        let fault = Fault::new(Code::LockLost, "lock a file", cause);
+                        return Err(fault.path(&self.path));
+                    }
+                    self.locks.put(&range, exclusive);
+                    return Ok(true);
+                }
+                Ok(_) => return Err(unexpected("lock a file")),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    pub(super) fn unlock(&mut self, range: LockRange) -> Result<(), Fault> {
+        self.drain()?;
+        self.call(&|own| FileCall::Unlock {
+            handle: own.handle,
+            range,
+        })?;
+        self.locks.cut(&range);
+        Ok(())
+    }
+
+    pub(super) fn test_lock(
+        &mut self,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Result<Option<xdfs_proto::file::HeldLock>, Fault> {
+        self.check()?;
+        let answer = self.call(&|own| FileCall::TestLock {
+            handle: own.handle,
+            range,
+            exclusive,
+        })?;
+        match answer {
+            Answer::File(FileAnswer::InTheWay(held)) => Ok(held),
+            _ => Err(unexpected("look for locks")),
+        }
+    }
+
+    pub(super) fn renew(&mut self) -> Result<(), Fault> {
+        self.check()?;
+        self.call(&|own| FileCall::Renew {
+            handle: own.handle,
+            holding: own.holding,
+        })?;
+        // A lock that was lost with a session shows there.
+        self.check()
+    }
+
+    /// Closes the file; told what failed, and never asked twice.
+    pub(super) fn close(&mut self, may_reconnect: bool) -> Result<(), Fault> {
+        if self.is_closed {
+            return Ok(());
+        }
+        if !may_reconnect {
+            self.reconnect = Duration::ZERO;
+        }
+        let drained = self.drain();
+        self.is_closed = true;
+        let handle = self.handle;
+        let closed = match ask(&self.caller, FileCall::Close { handle }) {
+            // Everything was answered, and the session closes what it had.
+            Err(fault) if is_lost(&fault) || fault.code == Code::Stale => Ok(()),
+            Err(fault) if fault.code == Code::Cancelled => Ok(()),
+            result => result.map(|_| ()),
+        };
+        drained.and(closed)
+    }
+}
+
+fn ask(caller: &Caller, call: FileCall) -> Result<Answer, Fault> {
+    caller.start_pending(Call::File(call))?.wait()
+}
+
+fn start_write(
+    caller: &Caller,
+    handle: u32,
+    extents: &[Extent],
+    bytes: &Arc<Vec<u8>>,
+    locked: bool,
+) -> Result<PendingCall, Fault> {
+    caller.start_pending(Call::File(FileCall::Write {
+        handle,
+        locked,
+        extents: extents.to_vec(),
+        bytes: Arc::clone(bytes),
+    }))
+}
