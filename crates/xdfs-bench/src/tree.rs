@@ -45,7 +45,11 @@ impl Shape {
             Group::TreeEmpty => (1_000_000, 1000, 0, 0, 0),
             _ => return None,
         };
-        let divisor = if quick { QUICK_DIVISOR } else { 1 };
+        let divisor = match (quick, group) {
+            (false, _) => 1,
+            (true, Group::TreeEmpty) => QUICK_DIVISOR * 10,
+            (true, _) => QUICK_DIVISOR,
+        };
         Some(Self {
             files: files / divisor,
             folders: (folders / divisor).max(2),
