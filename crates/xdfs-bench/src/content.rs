@@ -15,17 +15,11 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Writes `bytes` pseudo-random bytes to a new file at `path`.
 pub(crate) fn make(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = File::create(path)?;
-    // xorshift64*: any generator without a short period does.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes;
     let mut piece = vec![0_u8; PIECE_BYTES];
     let mut remaining = bytes;
     while remaining > 0 {
-        for word in piece.chunks_exact_mut(8) {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
-        }
+        fill_random(&mut piece, &mut state);
         let count = piece
             .len()
             .min(usize::try_from(remaining).unwrap_or(usize::MAX));
@@ -33,6 +27,21 @@ pub(crate) fn make(path: &Path, bytes: u64) -> io::Result<()> {
         remaining -= count as u64;
     }
     Ok(())
+}
+
+/// The next pseudo-random number: xorshift64*, as any generator without a short period does.
+pub(crate) fn next(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+/// Fills a buffer, whose length is a multiple of 8, with pseudo-random bytes.
+pub(crate) fn fill_random(bytes: &mut [u8], state: &mut u64) {
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&next(state).to_le_bytes());
+    }
 }
 
 /// Whether two files hold the same bytes.

@@ -10,6 +10,9 @@ use std::{
     process::Command,
 };
 
+/// Where servers listen, unless they are told otherwise.
+const LOOPBACK: &str = "127.0.0.1";
+
 /// A program, its arguments, and what it finds in its environment beside what we have in ours.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Line {
@@ -47,6 +50,30 @@ impl Line {
     pub(crate) fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self
+    }
+
+    /// The same command with `host` in place of this machine's own address.
+    #[must_use]
+    pub(crate) fn at(mut self, host: &str) -> Self {
+        for argument in &mut self.arguments {
+            *argument = argument.replace(LOOPBACK, host);
+        }
+        self
+    }
+
+    /// The same command started by another program, which takes it after its own `arguments`.
+    #[must_use]
+    pub(crate) fn after<const COUNT: usize>(
+        self,
+        program: impl Into<PathBuf>,
+        arguments: [&str; COUNT],
+    ) -> Self {
+        let mut line = Self::new(program).args(arguments);
+        line.arguments
+            .push(self.program.to_string_lossy().into_owned());
+        line.arguments.extend(self.arguments);
+        line.environment = self.environment;
+        line
     }
 
     /// The program, for messages.
@@ -112,6 +139,19 @@ mod tests {
             .variable("PLACE", "/x");
         assert_eq!(line.to_string(), "PLACE=/x xdfs serve");
         assert!(line.command().get_envs().any(|(name, _)| name == "PLACE"));
+    }
+
+    #[test]
+    fn elsewhere_and_by_another() {
+        let line = Line::new("/usr/bin/rsync")
+            .args(["--address", "127.0.0.1", "rsync://127.0.0.1:1/r"])
+            .variable("PLACE", "/x")
+            .at("10.0.0.2")
+            .after("ip", ["netns", "exec", "far"]);
+        assert_eq!(
+            line.to_string(),
+            "PLACE=/x ip netns exec far /usr/bin/rsync --address 10.0.0.2 rsync://10.0.0.2:1/r"
+        );
     }
 
     #[cfg(unix)]

@@ -13,7 +13,9 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod calls;
 mod content;
+mod far;
 mod isolation;
 mod line;
 mod machine;
@@ -32,6 +34,9 @@ mod server;
 mod session;
 mod statistics;
 mod tool;
+mod tree;
+mod tree_tool;
+mod tree_verdict;
 mod verdict;
 
 use std::{
@@ -47,7 +52,7 @@ use crate::{
     profile::Profile,
     row::Row,
     scratch::{Guard, Scratch},
-    session::Session,
+    session::{Note, Session},
     tool::{Tool, Toolbox},
     verdict::Verdict,
 };
@@ -64,6 +69,8 @@ struct Document<'a> {
     machine: &'a Machine,
     verdicts: &'a [Verdict],
     rows: &'a [Row],
+    /// What there is to say of groups besides.
+    notes: &'a [Note],
     /// Samples of a private transfer, where the group was asked for.
     profiles: &'a [Profile],
     /// Why there are none.
@@ -74,6 +81,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some((bare::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
         return bare::main(rest);
+    }
+    if let Some((calls::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
+        return calls::main(rest);
     }
     let options = match Options::parse(&arguments) {
         Ok(options) => options,
@@ -136,12 +146,13 @@ fn run(options: &Options) -> Result<(), String> {
         disk: &disk,
         guard: &guard,
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for group in &options.groups {
         let measured = session
             .run(*group)
             .map_err(|error| format!("group {}: {error}", group.name()))?;
-        rows.extend(measured);
+        rows.extend(measured.rows);
+        notes.extend(measured.notes);
     }
 
     let wants_profile = options.groups.contains(&Group::PrivateMem);
@@ -152,6 +163,7 @@ fn run(options: &Options) -> Result<(), String> {
         machine: &machine,
         options,
         rows: &rows,
+        notes: &notes,
         verdicts: &verdicts,
         profile: profile.as_ref(),
     };
@@ -168,6 +180,7 @@ fn run(options: &Options) -> Result<(), String> {
             machine: &machine,
             verdicts: &verdicts,
             rows: &rows,
+            notes: &notes,
             profiles: profile.iter().flatten().next().map_or(&[], Vec::as_slice),
             profiles_missing: profile
                 .as_ref()

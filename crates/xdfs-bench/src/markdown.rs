@@ -10,8 +10,10 @@ use crate::{
     plan, private,
     profile::Profile,
     row::{Row, Run, megabytes},
+    session::Note,
     statistics::Spread,
     tool::Tool,
+    tree::Shape,
     verdict::{Bound, Outcome, Verdict},
 };
 
@@ -24,6 +26,8 @@ pub(crate) struct Report<'a> {
     pub(crate) options: &'a Options,
     /// What was measured.
     pub(crate) rows: &'a [Row],
+    /// What else there is to say of groups.
+    pub(crate) notes: &'a [Note],
     /// What that means.
     pub(crate) verdicts: &'a [Verdict],
     /// Where the time goes in a private transfer, or why that isn't known.
@@ -116,7 +120,7 @@ fn head(page: &mut String, machine: &Machine, options: &Options) {
          memory is the peak resident size of each, the largest of all runs; \"other\" is the \
          largest CPU time that the rest of the machine took during a run: rows with much of it \
          were disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The \
-         first copy of every row is compared with its source byte by byte.",
+         first copy of every row is compared with its source byte by byte, but for trees.",
         options.repetitions,
         plan::runs_per_repetition(Group::Tiny, options.quick),
         if options.quick {
@@ -172,6 +176,10 @@ fn section(page: &mut String, group: Group, rows: &[&Row], report: Report<'_>) {
     line!(page);
     line!(page, "{note}");
     line!(page);
+    for note in report.notes.iter().filter(|note| note.group == group) {
+        line!(page, "{}", note.text);
+        line!(page);
+    }
     match group {
         Group::Tiny | Group::PrivateTiny => tiny_table(page, rows),
         Group::Mem | Group::Channels | Group::PrivateMem => memory_table(page, rows),
@@ -179,6 +187,10 @@ fn section(page: &mut String, group: Group, rows: &[&Row], report: Report<'_>) {
             file_table(page, rows);
         }
         Group::PrivateChannels => opening_table(page, rows),
+        Group::Calls => item_table(page, rows, "calls/s"),
+        Group::TreeA | Group::TreeB | Group::TreeC | Group::TreeWan | Group::TreeEmpty => {
+            item_table(page, rows, "files/s");
+        }
     }
     line!(page);
     commands(page, rows);
@@ -258,6 +270,77 @@ fn heading(group: Group, report: Report<'_>) -> (String, String) {
                 mib(plan::OPENING_BYTES)
             ),
         ),
+        Group::TreeA | Group::TreeB | Group::TreeC | Group::TreeWan | Group::TreeEmpty => {
+            tree_heading(group, options)
+        }
+        Group::Calls => (
+            "Calls a second".to_owned(),
+            "The library asks for the attributes of one path, many calls under way at once, over \
+             one channel without protection: from the first to the last answer, the opening of \
+             the session left out."
+                .to_owned(),
+        ),
+    }
+}
+
+fn tree_heading(group: Group, options: &Options) -> (String, String) {
+    let shape = Shape::of(group, options.quick);
+    let files = shape.map_or(0, |shape| shape.files);
+    let megabytes = shape.map_or(0, Shape::bytes) / 1_000_000;
+    let command = "The time is that of the whole client command, into an empty folder that was \
+                   made before. The number of files and bytes and the content of a sample are \
+                   checked after every run.";
+    let far = "Over an emulated link that adds 50 ms to each round trip, passes 1 Gbit/s each way \
+               and loses only what its queue of one round trip can't hold, between two hosts that \
+               are network namespaces.";
+    let rivals = format!(
+        "\"cp\" copies without any network. \"tar over nc\" is `tar | nc | tar`, up to the end of \
+         the tar that unpacks. rclone sends by sftp to OpenSSH's server and fetches from nginx, or \
+         from its own http server where nginx is not there. A rival whose run took more than \
+         {} s is not run again.",
+        plan::SLOW_TREE_S
+    );
+    let place = format!("{files} files, {megabytes} MB, tmpfs to tmpfs");
+    match group {
+        Group::TreeWan => (
+            format!("{place}, far away"),
+            format!("{far} {command} {PROTECTIONS}"),
+        ),
+        Group::TreeEmpty => (
+            format!("{files} empty files, tmpfs to tmpfs"),
+            format!("{command} They are copied once, whatever number of repetitions is asked for."),
+        ),
+        _ => (place, format!("{command} {rivals} {PROTECTIONS}")),
+    }
+}
+
+/// Runs by the number of things that they moved or asked for.
+fn item_table(page: &mut String, rows: &[&Row], items: &str) {
+    line!(
+        page,
+        "| way | tool | s | {items} | MB/s | CPU s client | CPU s server \
+         | client MB | server MB | other s | runs |"
+    );
+    line!(
+        page,
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    );
+    for row in rows {
+        line!(
+            page,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.direction.name(),
+            tool(row),
+            figure(row.spread(|run| run.seconds), 3),
+            figure(row.spread(Run::items_per_second), 0),
+            figure(row.spread(|run| run.rate() * 1e3), 1),
+            median(row.spread(|run| run.client_cpu_seconds), 2),
+            median(row.spread(|run| run.server_cpu_seconds), 2),
+            most(row, |run| megabytes(run.client_peak_kib), 1),
+            most(row, |run| megabytes(run.server_peak_kib), 1),
+            most(row, |run| run.other_cpu_seconds, 2),
+            row.runs.len(),
+        );
     }
 }
 
@@ -537,6 +620,7 @@ mod tests {
             machine: &machine,
             options: &options,
             rows: &rows,
+            notes: &[],
             verdicts: &verdicts,
             profile: None,
         })
@@ -566,6 +650,7 @@ mod tests {
             machine: &Machine::default(),
             options: &options,
             rows: &rows,
+            notes: &[],
             verdicts: &verdicts,
             profile: Some(profile),
         })
@@ -598,6 +683,45 @@ mod tests {
         assert_even_tables(&page);
         let page = private_page(&Err("perf is not on this machine".to_owned()));
         assert!(page.contains("Not sampled: perf is not on this machine."));
+    }
+
+    #[test]
+    fn trees_are_counted_in_files() {
+        let options = Options::parse(&["trees".to_owned()]).unwrap();
+        let mut rows = [
+            row(Group::TreeA, Direction::Up, Tool::Xdfs, None, &[0.5]),
+            row(Group::TreeA, Direction::Up, Tool::Tar, None, &[2.0]),
+            row(Group::Calls, Direction::Up, Tool::Xdfs, Some(1), &[2.0]),
+        ];
+        for row in &mut rows {
+            row.runs[0].items = 1000;
+        }
+        rows[2].runs[0].bytes = 0;
+        let notes = [Note {
+            group: Group::TreeWan,
+            text: "Skipped: no emulated network.".to_owned(),
+        }];
+        let page = render(Report {
+            machine: &Machine::default(),
+            options: &options,
+            rows: &rows,
+            notes: &notes,
+            verdicts: &verdicts(&rows, &options),
+            profile: None,
+        });
+        for wanted in [
+            "## 2874 files, 147 MB, tmpfs to tmpfs, far away\n",
+            "## 1000000 empty files",
+            "| up | **xdfs insecure** | 0.500 | 2000 | 2000.0 | 0.50 | 0.00 | 10.2 | 20.5 | 0.00 \
+             | 1 |",
+            "| up | tar over nc | 2.000 | 500 |",
+            "| tree-a up, against tar over nc | at least 1.4 x | 4.00 | reached |",
+            "\n\nSkipped: no emulated network.\n\n",
+            "| up | **xdfs insecure** | 2.000 | 500 | 0.0 |",
+        ] {
+            assert!(page.contains(wanted), "{wanted:?} is not in:\n{page}");
+        }
+        assert_even_tables(&page);
     }
 
     #[test]

@@ -23,6 +23,13 @@ groups (default: all)
   private-mem       memory to memory, with the other kinds of protection, and a profile
   private-tiny      one 2-byte file, login by key, whole command, server already up
   private-channels  opening of a thousand channels
+  trees             the six groups of small files:
+  tree-a            1000 files of 1 to 512 KiB, 80 MB, tmpfs to tmpfs
+  tree-b            2874 files of up to 258 KiB, 147 MB, tmpfs to tmpfs
+  tree-c            100,000 files of 4 KiB, tmpfs to tmpfs
+  tree-wan          tree-b with 50 ms of added round trip at 1 Gbit/s, with rsync; needs root
+  tree-empty        a million empty files, upwards
+  calls             stat calls a second
 
 options
   --repetitions R   repetitions of every row (default 3)
@@ -66,11 +73,23 @@ pub(crate) enum Group {
     PrivateTiny,
     /// Opening many private channels.
     PrivateChannels,
+    /// A thousand small files.
+    TreeA,
+    /// Some thousand smaller ones.
+    TreeB,
+    /// A hundred thousand tiny files.
+    TreeC,
+    /// `TreeB` over a long way.
+    TreeWan,
+    /// A million empty files.
+    TreeEmpty,
+    /// Calls about paths, without payload.
+    Calls,
 }
 
 impl Group {
     /// Every group, in the order of the report.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Mem,
         Self::Shm,
         Self::Disk,
@@ -81,6 +100,22 @@ impl Group {
         Self::PrivateMem,
         Self::PrivateTiny,
         Self::PrivateChannels,
+        Self::TreeA,
+        Self::TreeB,
+        Self::TreeC,
+        Self::TreeWan,
+        Self::TreeEmpty,
+        Self::Calls,
+    ];
+
+    /// What the word `trees` stands for.
+    const TREES: [Self; 6] = [
+        Self::TreeA,
+        Self::TreeB,
+        Self::TreeC,
+        Self::TreeWan,
+        Self::TreeEmpty,
+        Self::Calls,
     ];
 
     /// What the word `private` stands for.
@@ -104,6 +139,12 @@ impl Group {
             Self::PrivateMem => "private-mem",
             Self::PrivateTiny => "private-tiny",
             Self::PrivateChannels => "private-channels",
+            Self::TreeA => "tree-a",
+            Self::TreeB => "tree-b",
+            Self::TreeC => "tree-c",
+            Self::TreeWan => "tree-wan",
+            Self::TreeEmpty => "tree-empty",
+            Self::Calls => "calls",
         }
     }
 
@@ -121,8 +162,23 @@ impl Group {
     pub(crate) fn moves_a_file(self) -> bool {
         !matches!(
             self,
-            Self::Mem | Self::Channels | Self::PrivateMem | Self::PrivateChannels
-        )
+            Self::Mem | Self::Channels | Self::PrivateMem | Self::PrivateChannels | Self::Calls
+        ) && !self.moves_a_tree()
+    }
+
+    /// Whether the payload is a tree of files.
+    pub(crate) fn moves_a_tree(self) -> bool {
+        self.is_of_trees() && self != Self::Calls
+    }
+
+    /// Whether the group is one of those that `trees` stands for.
+    pub(crate) fn is_of_trees(self) -> bool {
+        Self::TREES.contains(&self)
+    }
+
+    /// Whether rows of xdfs differ by how their channels are protected.
+    pub(crate) fn has_protections(self) -> bool {
+        self.is_private() || self.is_of_trees()
     }
 
     /// Whether the group asks what a command costs with a server that is up.
@@ -225,6 +281,7 @@ impl Options {
                 "--timeout" => options.timeout_s = number(name, &value()?, 86_400)?,
                 "all" => options.groups.extend(Group::ALL),
                 "private" => options.groups.extend(Group::PRIVATE),
+                "trees" => options.groups.extend(Group::TREES),
                 word => match Group::ALL.into_iter().find(|group| group.name() == word) {
                     Some(group) => options.groups.push(group),
                     None => return Err(format!("no group or option {word:?}")),
@@ -326,6 +383,19 @@ mod tests {
         let options = parse(&["private-tiny"]).unwrap();
         assert_eq!(options.groups, [Group::PrivateTiny]);
         assert!(!parse(&["mem"]).unwrap().groups[0].is_private());
+    }
+
+    #[test]
+    fn trees_is_a_word_for_several_groups() {
+        let options = parse(&["trees", "tiny"]).unwrap();
+        assert_eq!(options.groups[0], Group::Tiny);
+        assert_eq!(options.groups[1..], Group::TREES);
+        for group in Group::TREES {
+            assert!(group.is_of_trees() && !group.moves_a_file() && !group.on_disk());
+            assert_eq!(group.moves_a_tree(), group != Group::Calls);
+        }
+        let options = parse(&["tree-wan"]).unwrap();
+        assert_eq!(options.groups, [Group::TreeWan]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::{
     options::{Group, Options},
     protection::Protection,
     tool::{Direction, Tool},
+    tree::Shape,
 };
 
 /// Most parallel streams that iperf3 takes.
@@ -30,6 +31,14 @@ const BIG_BYTES: u64 = 4 << 30;
 /// Size of the file of the tiny group.
 pub(crate) const TINY_BYTES: u64 = 2;
 
+/// Calls in a run of the group `calls`.
+const CALLS: u64 = 200_000;
+/// The same in a quick run.
+const CALLS_QUICK: u64 = 1000;
+/// Rivals that took longer than this for a tree, in seconds, are not run again: a median of theirs
+/// would cost more time than all others together.
+pub(crate) const SLOW_TREE_S: f64 = 30.0;
+
 /// How many times longer the runs with many channels are than other runs in memory: opening a
 /// thousand channels, which takes a tenth of a second and is part of the run, shall weigh little.
 pub(crate) const LONG: u64 = 3;
@@ -49,12 +58,17 @@ pub(crate) struct Job {
     pub(crate) channels: Option<u32>,
     /// Payload in bytes.
     pub(crate) bytes: u64,
+    /// Files of a tree, or calls; zero elsewhere.
+    pub(crate) items: u64,
 }
 
 /// The rows of `group`.
 pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
     if group.is_private() {
         return private_jobs(group, options);
+    }
+    if group.is_of_trees() {
+        return tree_jobs(group, options);
     }
     let mut jobs = Vec::new();
     let mut add = |direction, tool, channels, bytes| {
@@ -65,6 +79,7 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
             protection: Protection::None,
             channels,
             bytes,
+            items: 0,
         });
     };
     let ways = [Direction::Up, Direction::Down];
@@ -135,7 +150,17 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
                 }
             }
         }
-        Group::PrivateShm | Group::PrivateMem | Group::PrivateTiny | Group::PrivateChannels => {}
+        // They have been answered above.
+        Group::PrivateShm
+        | Group::PrivateMem
+        | Group::PrivateTiny
+        | Group::PrivateChannels
+        | Group::TreeA
+        | Group::TreeB
+        | Group::TreeC
+        | Group::TreeWan
+        | Group::TreeEmpty
+        | Group::Calls => {}
     }
     jobs
 }
@@ -151,6 +176,7 @@ fn private_jobs(group: Group, options: &Options) -> Vec<Job> {
             protection,
             channels,
             bytes,
+            items: 0,
         });
     };
     // In this order, so that what is compared runs next to each other: private, clear, none.
@@ -201,10 +227,54 @@ fn private_jobs(group: Group, options: &Options) -> Vec<Job> {
     jobs
 }
 
+/// The rows of a group of trees, or of the calls.
+fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
+    let shape = Shape::of(group, options.quick);
+    let calls = if options.quick { CALLS_QUICK } else { CALLS };
+    let job = |direction, (tool, protection)| Job {
+        group,
+        direction,
+        tool,
+        protection,
+        channels: (group == Group::Calls).then_some(1),
+        bytes: shape.map_or(0, Shape::bytes),
+        items: shape.map_or(calls, |shape| u64::from(shape.files)),
+    };
+    let plain = |tool| (tool, Protection::None);
+    let ours = [(Tool::Xdfs, Protection::Private), plain(Tool::Xdfs)];
+    let rivals = match group {
+        Group::TreeEmpty | Group::Calls => return vec![job(Direction::Up, plain(Tool::Xdfs))],
+        Group::TreeWan => vec![Tool::Rsync],
+        // The slow ones far from the middle, where xdfs and what it is close to are.
+        _ => vec![Tool::Rclone, Tool::GridFtp, Tool::Rsync, Tool::Tar],
+    };
+    let ranked = || rivals.iter().copied().map(plain).chain(ours);
+    let mut jobs: Vec<Job> = ranked().map(|tool| job(Direction::Up, tool)).collect();
+    let down = jobs.iter().rev().map(|up| Job {
+        direction: Direction::Down,
+        ..*up
+    });
+    let down: Vec<Job> = down.collect();
+    if group != Group::TreeWan {
+        jobs.push(job(Direction::Local, plain(Tool::Cp)));
+    }
+    jobs.extend(down);
+    jobs
+}
+
 /// Size of the small file that belongs to a big one of `big` bytes.
 pub(crate) fn small_bytes(big: u64) -> u64 {
     let scaled = u128::from(big) * u128::from(SMALL_BYTES) / u128::from(BIG_BYTES);
     u64::try_from(scaled).unwrap_or(SMALL_BYTES).max(1)
+}
+
+/// How often the rows of a group are run in all. Empty files are a matter of memory, which does
+/// not scatter, and each run of them takes long.
+pub(crate) fn runs(group: Group, options: &Options) -> u32 {
+    match group {
+        Group::TreeEmpty => 1,
+        _ => options.repetitions * runs_per_repetition(group, options.quick),
+    }
 }
 
 /// How often a row is run in one repetition: short runs scatter, and more of them cost nothing.
@@ -280,6 +350,50 @@ mod tests {
                 assert!(jobs.iter().all(|job| job.bytes == 7 << 20));
             }
         }
+    }
+
+    #[test]
+    fn trees_have_xdfs_and_its_rivals_close_together() {
+        for group in [Group::TreeA, Group::TreeB, Group::TreeC] {
+            let jobs = jobs(group, &options(&["trees"]));
+            assert_eq!(jobs.len(), 6 + 1 + 6);
+            let kinds: Vec<_> = jobs[3..10]
+                .iter()
+                .map(|job| (job.direction, job.tool, job.protection))
+                .collect();
+            let (private, none) = (Protection::Private, Protection::None);
+            assert_eq!(
+                kinds,
+                [
+                    (Direction::Up, Tool::Tar, none),
+                    (Direction::Up, Tool::Xdfs, private),
+                    (Direction::Up, Tool::Xdfs, none),
+                    (Direction::Local, Tool::Cp, none),
+                    (Direction::Down, Tool::Xdfs, none),
+                    (Direction::Down, Tool::Xdfs, private),
+                    (Direction::Down, Tool::Tar, none),
+                ]
+            );
+            let all = |job: &Job| (job.bytes, job.items) == (jobs[0].bytes, jobs[0].items);
+            assert!(jobs.iter().all(all));
+        }
+        let wan = jobs(Group::TreeWan, &options(&[]));
+        assert_eq!(wan.len(), 2 * 3);
+        assert!(wan.iter().all(|job| job.items == 2874));
+    }
+
+    #[test]
+    fn empty_files_and_calls_have_one_row() {
+        let three = options(&["--repetitions", "3"]);
+        let empty = jobs(Group::TreeEmpty, &three);
+        assert_eq!(empty.len(), 1);
+        assert_eq!((empty[0].bytes, empty[0].items), (0, 1_000_000));
+        assert_eq!(runs(Group::TreeEmpty, &three), 1);
+        let calls = jobs(Group::Calls, &three);
+        assert_eq!(calls.len(), 1);
+        assert_eq!((calls[0].channels, calls[0].items), (Some(1), CALLS));
+        assert_eq!(runs(Group::Calls, &three), 3);
+        assert_eq!(runs(Group::Tiny, &three), 30);
     }
 
     #[test]

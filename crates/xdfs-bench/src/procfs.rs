@@ -118,13 +118,13 @@ pub(crate) fn busy_s() -> f64 {
         .unwrap_or_default()
 }
 
-/// Whether a TCP socket of this network namespace listens on `port`.
+/// Whether a TCP socket in the network namespace of a process listens on `port`.
 ///
 /// Asked of the kernel, because a trial connection would be a failed test to an iperf3 server.
-pub(crate) fn is_listening(port: u16) -> bool {
-    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+pub(crate) fn is_listening(port: u16, pid: u32) -> bool {
+    ["tcp", "tcp6"]
         .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
+        .filter_map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).ok())
         .any(|text| parse_listening(&text, port))
 }
 
@@ -237,6 +237,9 @@ mod tests {
         assert!(tree.peak_kib > 0);
         assert!(busy_s() > 0.0);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(is_listening(listener.local_addr().unwrap().port()));
+        assert!(is_listening(
+            listener.local_addr().unwrap().port(),
+            std::process::id()
+        ));
     }
 }

@@ -138,6 +138,11 @@ impl OpenSsh {
         self.folder.join("client.conf")
     }
 
+    /// The private key of the user.
+    pub(crate) fn user_key(&self) -> PathBuf {
+        self.folder.join("user")
+    }
+
     fn client_text(&self) -> String {
         let folder = self.folder.display();
         format!(

@@ -46,6 +46,8 @@ pub(crate) struct Run {
     pub(crate) repetition: u32,
     /// Payload moved, in bytes.
     pub(crate) bytes: u64,
+    /// Files of a tree, or calls; zero elsewhere.
+    pub(crate) items: u64,
     /// Seconds that count for the rate: of the transfer alone where the tool reports them (memory
     /// to memory), else of the whole command and of making its work durable.
     pub(crate) seconds: f64,
@@ -73,6 +75,7 @@ impl Run {
         Self {
             repetition,
             bytes: own.map_or(bytes, |timing| timing.bytes),
+            items: 0,
             seconds: own.map_or(usage.wall_s + usage.sync_s, |timing| timing.seconds),
             command_seconds: usage.wall_s,
             sync_seconds: usage.sync_s,
@@ -88,6 +91,16 @@ impl Run {
     /// Payload rate in GB (10^9 bytes) a second.
     pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 / 1e9 / self.seconds
+    }
+
+    /// The same run, which moved or asked for so many things.
+    pub(crate) fn with_items(self, items: u64) -> Self {
+        Self { items, ..self }
+    }
+
+    /// Files or calls a second.
+    pub(crate) fn items_per_second(&self) -> f64 {
+        self.items as f64 / self.seconds
     }
 
     /// Payload rate over the whole client command, in GB a second.
@@ -110,7 +123,7 @@ impl Row {
     /// The tool, with how it protects its channels where a group has several kinds.
     pub(crate) fn tool_name(&self) -> String {
         let name = self.tool.name();
-        if self.group.is_private() && self.tool == Tool::Xdfs {
+        if self.group.has_protections() && self.tool == Tool::Xdfs {
             format!("{name} {}", self.protection.name())
         } else {
             name.to_owned()
@@ -189,6 +202,27 @@ impl Timing {
             .checked()
     }
 
+    /// Reads the line that the group `calls` is answered with, after `calls` calls.
+    pub(crate) fn from_calls(text: &str, calls: u64) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Output {
+            calls: u64,
+            seconds: f64,
+            channels: u32,
+        }
+        let output: Output =
+            serde_json::from_str(text).map_err(|error| format!("output of the calls: {error}"))?;
+        if output.calls != calls || !output.seconds.is_finite() || output.seconds <= 0.0 {
+            let (calls, seconds) = (output.calls, output.seconds);
+            return Err(format!("impossible result: {calls} calls in {seconds} s"));
+        }
+        Ok(Self {
+            bytes: 0,
+            seconds: output.seconds,
+            channels: Some(output.channels),
+        })
+    }
+
     fn checked(self) -> Result<Self, String> {
         if self.bytes > 0 && self.seconds.is_finite() && self.seconds > 0.0 {
             Ok(self)
@@ -246,6 +280,22 @@ mod tests {
         assert!(Timing::from_perf("{\"type\":\"progress\",\"bytes\":5,\"seconds\":1}").is_err());
         assert!(Timing::from_perf("{\"type\":\"result\",\"bytes\":5}").is_err());
         assert!(Timing::from_perf("").is_err());
+    }
+
+    #[test]
+    fn output_of_calls() {
+        let text = |calls: u64, seconds: f64| {
+            format!(
+                "{{\"type\":\"result\",\"calls\":{calls},\"seconds\":{seconds},\"channels\":1}}\n"
+            )
+        };
+        let timing = Timing::from_calls(&text(8, 0.5), 8).unwrap();
+        let run = Run::new(0, 0, Usage::default(), Some(timing)).with_items(8);
+        assert!((run.items_per_second() - 16.0).abs() < 1e-9);
+        assert_eq!(run.channels_open, Some(1));
+        for bad in [text(7, 0.5), text(8, 0.0), String::new()] {
+            assert!(Timing::from_calls(&bad, 8).is_err(), "{bad}");
+        }
     }
 
     #[test]

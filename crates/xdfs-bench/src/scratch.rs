@@ -14,8 +14,8 @@ use std::{
     sync::Mutex,
 };
 
-/// Reads `+pid`, `-pid`, and at the end of its input ends the pids that are left and removes the
-/// folders given as arguments.
+/// Reads `+pid`, `-pid`, and at the end of its input ends the pids that are left with their
+/// children and removes the folders given as arguments.
 const GUARD_SCRIPT: &str = r#"
 pids=" "
 while read -r line; do
@@ -25,7 +25,9 @@ while read -r line; do
         case $pids in *" $pid "*) pids="${pids%%" $pid "*} ${pids#*" $pid "}";; esac;;
   esac
 done
-for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
+for pid in $pids; do
+  kill -KILL "$pid" $(cat "/proc/$pid/task/$pid/children" 2>/dev/null) 2>/dev/null
+done
 rm -rf -- "$@"
 "#;
 

@@ -68,7 +68,9 @@ impl<'a> Server<'a> {
         loop {
             let said = fs::read_to_string(log).unwrap_or_default();
             match port {
-                Port::Given(port) if procfs::is_listening(port) => server.port = port,
+                Port::Given(port) if procfs::is_listening(port, server.pid()) => {
+                    server.port = port;
+                }
                 Port::Given(_) => {}
                 Port::Announced => server.port = parse_announcement(&said).unwrap_or_default(),
             }

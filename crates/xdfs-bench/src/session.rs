@@ -15,6 +15,7 @@ use std::{
 
 use crate::{
     content,
+    far::Far,
     line::Line,
     meter::{self, Conditions},
     options::{Group, Options},
@@ -24,8 +25,12 @@ use crate::{
     scratch::{Guard, Scratch},
     server::{self, Port, Server},
     tool::{Direction, Payload, Tool, Toolbox},
+    tree::Shape,
+    tree_tool,
 };
 
+/// What the group `calls` asks for, relative to its folder.
+const CALLED: &str = "src/f";
 /// Where a copy goes, relative to the folder of its group.
 const TARGET: &str = "dst/f";
 /// Memory beside the payload that is populated before a run.
@@ -37,6 +42,24 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// Servers that are up, by what they serve.
 type Servers<'a> = BTreeMap<((Tool, Protection), Direction), Server<'a>>;
+
+/// What a group gave.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Its rows.
+    pub(crate) rows: Vec<Row>,
+    /// What the report has to say of it besides.
+    pub(crate) notes: Vec<Note>,
+}
+
+/// Something that the report has to say of a group.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Note {
+    /// The group.
+    pub(crate) group: Group,
+    /// A sentence.
+    pub(crate) text: String,
+}
 
 /// Everything that runs share.
 #[derive(Debug)]
@@ -57,27 +80,46 @@ impl Session<'_> {
     /// Measures one group.
     ///
     /// An error is one of the benchmark itself, such as a full disk; tools that fail are rows.
-    pub(crate) fn run(&self, group: Group) -> io::Result<Vec<Row>> {
-        let jobs: Vec<Job> = plan::jobs(group, self.options)
+    pub(crate) fn run(&self, group: Group) -> io::Result<Measured> {
+        let mut notes = Vec::new();
+        let mut note = |text: String| {
+            eprintln!("{}: {text}", group.name());
+            notes.push(Note { group, text });
+        };
+        let (jobs, left_out): (Vec<Job>, Vec<Job>) = plan::jobs(group, self.options)
             .into_iter()
             .filter(|job| self.toolbox.can(job.tool, job.protection))
-            .collect();
+            .partition(|job| {
+                !group.moves_a_tree() || self.toolbox.can_copy_trees(job.tool, job.direction)
+            });
+        for job in left_out {
+            let (tool, way) = (job.tool.name(), job.direction.name());
+            note(format!("{tool} {way} is left out: it has no server here."));
+        }
+        let far = match (group == Group::TreeWan).then(Far::new).transpose() {
+            Ok(far) => far,
+            Err(reason) => {
+                note(format!("Skipped: {reason}."));
+                let rows = Vec::new();
+                return Ok(Measured { rows, notes });
+            }
+        };
         let mut rows: Vec<Row> = jobs.iter().map(empty_row).collect();
         let base = self.base(group);
         self.make_sources(&base, &jobs)?;
         let mut servers = BTreeMap::new();
-        let runs = plan::runs_per_repetition(group, self.options.quick);
-        for repetition in 0..self.options.repetitions * runs {
+        for repetition in 0..plan::runs(group, self.options) {
             let mut order: Vec<usize> = (0..jobs.len()).collect();
             if repetition % 2 == 1 {
                 order.reverse();
             }
             for index in order {
                 let row = &mut rows[index];
-                if row.failure.is_some() {
+                if row.failure.is_some() || is_too_slow(row) {
                     continue;
                 }
-                let result = self.run_once(&jobs[index], repetition, &base, &mut servers, row);
+                let place = (base.as_path(), far.as_ref());
+                let result = self.run_once(&jobs[index], repetition, place, &mut servers, row);
                 if !group.keeps_servers() {
                     servers.clear();
                 }
@@ -95,7 +137,10 @@ impl Session<'_> {
         }
         drop(servers);
         fs::remove_dir_all(&base)?;
-        Ok(rows)
+        if let Some(far) = &far {
+            note(far.said());
+        }
+        Ok(Measured { rows, notes })
     }
 
     /// The folder of a group, which is the root of its servers.
@@ -107,6 +152,14 @@ impl Session<'_> {
     fn make_sources(&self, base: &Path, jobs: &[Job]) -> io::Result<()> {
         fs::create_dir_all(base.join("src"))?;
         content::empty(&base.join("dst"))?;
+        if let Some(first) = jobs.first() {
+            if let Some(shape) = Shape::of(first.group, self.options.quick) {
+                shape.make(&base.join(tree_tool::SOURCE))?;
+            }
+            if first.group == Group::Calls {
+                content::make(&base.join(CALLED), plan::TINY_BYTES)?;
+            }
+        }
         for job in jobs.iter().filter(|job| job.group.moves_a_file()) {
             let path = base.join(source(job));
             if !path.exists() {
@@ -120,14 +173,15 @@ impl Session<'_> {
         &'a self,
         job: &Job,
         repetition: u32,
-        base: &Path,
+        (base, far): (&Path, Option<&Far>),
         servers: &mut Servers<'a>,
         row: &mut Row,
     ) -> Result<Run, String> {
         let broken = |error: io::Error| format!("the benchmark itself: {error}");
         let work = self.shm.path();
         let source = source(job);
-        let payload = if job.group.moves_a_file() {
+        let is_beneath_base = job.group.moves_a_file() || job.group == Group::Calls;
+        let payload = if is_beneath_base {
             Payload::File {
                 base,
                 source: &source,
@@ -140,32 +194,33 @@ impl Session<'_> {
 
         let tool = (job.tool, job.protection);
         let key = (tool, job.direction);
-        if let Entry::Vacant(free) = servers.entry(key) {
-            let port = server::free_port().map_err(broken)?;
-            let line = self
-                .toolbox
-                .server(tool, job.direction, payload, port, work)
-                .map_err(broken)?;
-            if let Some(line) = line {
-                let kind = match job.tool {
-                    Tool::Previous | Tool::Xdfs => Port::Announced,
-                    _ => Port::Given(port),
-                };
-                let log = work.join(format!("server.{}.log", job.tool.name()));
-                let server = Server::start(&line, kind, &log, self.guard)?;
-                row.server
-                    .get_or_insert_with(|| shown(&line, base, work, server.port));
-                free.insert(server);
-            }
+        if let Entry::Vacant(free) = servers.entry(key)
+            && let Some(server) = self.start(job, payload, (base, far), row)?
+        {
+            free.insert(server);
         }
         let server = servers.get(&key);
         let port = server.map_or(0, |server| server.port);
-        let line = self
-            .toolbox
-            .client(tool, job.direction, payload, job.channels, (port, work));
+        let place = (port, work);
+        let line = if job.group.moves_a_tree() {
+            self.toolbox.tree_client(tool, job.direction, base, place)
+        } else if job.group == Group::Calls {
+            self.toolbox.calls_client(job.items, CALLED, port)
+        } else {
+            self.toolbox
+                .client(tool, job.direction, payload, job.channels, place)
+        };
+        let line = match far {
+            Some(far) => far.addressed(line),
+            None => line,
+        };
         if row.command.is_empty() {
             row.command = shown(&line, base, work, port);
         }
+        let line = match far {
+            Some(far) => far.client(line),
+            None => line,
+        };
         let output = work.join("client.out");
         let usage = meter::measure(
             &line,
@@ -178,24 +233,61 @@ impl Session<'_> {
             },
         )?;
 
-        let own = if job.group.moves_a_file() {
+        if let Some(shape) = Shape::of(job.group, self.options.quick) {
+            let copy = base.join(tree_tool::TARGET);
+            shape.check(&base.join(tree_tool::SOURCE), &copy)?;
+        } else if job.group.moves_a_file() {
             self.check_copy(base, &source, job.bytes, row.runs.is_empty())?;
-            None
+        }
+        let own = timing(job, &output)?;
+        Ok(Run::new(repetition, job.bytes, usage, own).with_items(job.items))
+    }
+
+    /// Starts the server of a row, where its tool needs one.
+    fn start<'a>(
+        &'a self,
+        job: &Job,
+        payload: Payload<'_>,
+        (base, far): (&Path, Option<&Far>),
+        row: &mut Row,
+    ) -> Result<Option<Server<'a>>, String> {
+        let broken = |error: io::Error| format!("the benchmark itself: {error}");
+        let work = self.shm.path();
+        let port = server::free_port().map_err(broken)?;
+        let tool = (job.tool, job.protection);
+        let line = if job.group.moves_a_tree() {
+            let place = (port, work);
+            self.toolbox.tree_server(tool, job.direction, base, place)
         } else {
-            let said = fs::read_to_string(&output).map_err(broken)?;
-            match job.tool {
-                Tool::Iperf3 => Some(Timing::from_iperf3(&said)?),
-                Tool::Previous | Tool::Xdfs => Some(Timing::from_perf(&said)?),
-                _ => None,
-            }
+            self.toolbox
+                .server(tool, job.direction, payload, port, work)
         };
-        Ok(Run::new(repetition, job.bytes, usage, own))
+        let Some(line) = line.map_err(broken)? else {
+            return Ok(None);
+        };
+        let kind = match job.tool {
+            Tool::Previous | Tool::Xdfs => Port::Announced,
+            _ => Port::Given(port),
+        };
+        let log = work.join(format!("server.{}.log", job.tool.name()));
+        let line = match far {
+            Some(far) => far.addressed(line),
+            None => line,
+        };
+        let started = match far {
+            Some(far) => far.server(line.clone()),
+            None => line.clone(),
+        };
+        let server = Server::start(&started, kind, &log, self.guard)?;
+        row.server
+            .get_or_insert_with(|| shown(&line, base, work, server.port));
+        Ok(Some(server))
     }
 
     /// Brings the machine into the state that every run of a row starts from.
     fn prepare(&self, job: &Job, base: &Path) -> io::Result<()> {
-        if job.group.moves_a_file() {
-            content::empty(&base.join("dst"))?;
+        if job.group.moves_a_file() || job.group.moves_a_tree() {
+            content::empty(&base.join(tree_tool::TARGET))?;
         }
         if job.group.on_disk() {
             meter::make_durable(base)?;
@@ -209,10 +301,22 @@ impl Session<'_> {
         }
         match job.group {
             Group::Tiny | Group::PrivateTiny => {}
-            Group::Mem | Group::Channels | Group::PrivateMem | Group::PrivateChannels => {
+            Group::Mem
+            | Group::Channels
+            | Group::PrivateMem
+            | Group::PrivateChannels
+            | Group::Calls => {
                 meter::warm_memory(WARM_MEMORY_BYTES);
             }
-            Group::Shm | Group::Disk | Group::Saturation | Group::PrivateShm => {
+            Group::Shm
+            | Group::Disk
+            | Group::Saturation
+            | Group::PrivateShm
+            | Group::TreeA
+            | Group::TreeB
+            | Group::TreeC
+            | Group::TreeWan
+            | Group::TreeEmpty => {
                 meter::warm_memory(job.bytes + WARM_SPARE_BYTES);
             }
         }
@@ -239,6 +343,28 @@ impl Session<'_> {
     }
 }
 
+/// What the tool says of its own time, where it does.
+fn timing(job: &Job, output: &Path) -> Result<Option<Timing>, String> {
+    if job.group.moves_a_file() || job.group.moves_a_tree() {
+        return Ok(None);
+    }
+    let said = fs::read_to_string(output)
+        .map_err(|error| format!("the benchmark itself: {}: {error}", output.display()))?;
+    let timing = match job.tool {
+        _ if job.group == Group::Calls => Timing::from_calls(&said, job.items),
+        Tool::Iperf3 => Timing::from_iperf3(&said),
+        Tool::Previous | Tool::Xdfs => Timing::from_perf(&said),
+        _ => return Ok(None),
+    };
+    timing.map(Some)
+}
+
+/// Whether a rival has taken so long for a tree that once is enough.
+fn is_too_slow(row: &Row) -> bool {
+    let is_slow = |run: &Run| run.command_seconds > plan::SLOW_TREE_S;
+    row.group.moves_a_tree() && row.tool != Tool::Xdfs && row.runs.iter().any(is_slow)
+}
+
 /// Makes the kernel forget cached files that are durable.
 fn forget_cached_files() -> io::Result<()> {
     fs::write(DROP_CACHES, "3")
@@ -263,6 +389,9 @@ fn shown(line: &Line, base: &Path, work: &Path, port: u16) -> String {
     // With what stands before it, because sizes may hold the same digits.
     [
         "127.0.0.1:",
+        "127.0.0.1 ",
+        "10.77.0.2:",
+        "--sftp-port ",
         "-p ",
         "-P ",
         "--port ",
@@ -304,8 +433,13 @@ fn label(row: &Row) -> String {
 
 /// One line on standard error for every run, so that a long benchmark can be watched.
 fn announce(row: &Row, run: &Run) {
+    let items = match run.items {
+        0 => String::new(),
+        _ => format!(", {:.0} files or calls/s", run.items_per_second()),
+    };
     eprintln!(
-        "{}: {:.3} GB/s, {:.4} s + {:.3} s sync, CPU {:.2} + {:.2} s (other {:.2}), {} + {} KiB",
+        "{}: {:.3} GB/s{items}, {:.4} s + {:.3} s sync, CPU {:.2} + {:.2} s (other {:.2}), \
+         {} + {} KiB",
         label(row),
         run.rate(),
         run.command_seconds,

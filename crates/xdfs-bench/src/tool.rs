@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    bare,
+    bare, calls,
     line::{Line, find_program},
     protection::{self, Keys, OpenSsh, Protection},
 };
@@ -22,6 +22,9 @@ use crate::{
 const BARE: &str = "xdfs-bench";
 /// The name under which the older program is looked up.
 const PREVIOUS: &str = "previous xdfs";
+
+/// What some tools use where it is there.
+const OPTIONAL: [&str; 1] = ["nginx"];
 
 /// A way of moving bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
@@ -43,6 +46,8 @@ pub(crate) enum Tool {
     Rsync,
     /// scp with a server of OpenSSH.
     Scp,
+    /// Two tars with netcat between them.
+    Tar,
     /// The program under test.
     Xdfs,
 }
@@ -72,7 +77,7 @@ impl Direction {
 
 impl Tool {
     /// Every tool.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Bare,
         Self::Cp,
         Self::GridFtp,
@@ -81,6 +86,7 @@ impl Tool {
         Self::Rclone,
         Self::Rsync,
         Self::Scp,
+        Self::Tar,
         Self::Xdfs,
     ];
 
@@ -95,6 +101,7 @@ impl Tool {
             Self::Rclone => "rclone",
             Self::Rsync => "rsync daemon",
             Self::Scp => "scp",
+            Self::Tar => "tar over nc",
             Self::Xdfs => "xdfs",
         }
     }
@@ -110,6 +117,7 @@ impl Tool {
             Self::Rclone => &["rclone"],
             Self::Rsync => &["rsync"],
             Self::Scp => &["ssh", "scp", "sshd", "ssh-keygen"],
+            Self::Tar => &["tar", "nc", "sh", "mkfifo"],
             Self::Xdfs => &["xdfs"],
         }
     }
@@ -139,7 +147,7 @@ pub(crate) enum Payload<'a> {
 }
 
 /// The tools found on this machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Toolbox {
     programs: BTreeMap<&'static str, PathBuf>,
     is_root: bool,
@@ -161,6 +169,7 @@ impl Toolbox {
             .into_iter()
             .filter(|tool| !matches!(tool, Tool::Bare | Tool::Previous | Tool::Xdfs))
             .flat_map(Tool::programs)
+            .chain(&OPTIONAL)
             .filter_map(|name| Some((*name, find_program(name)?)))
             .collect();
         let takes = |program: &Option<PathBuf>, flag| {
@@ -224,7 +233,25 @@ impl Toolbox {
         Some(line.chars().take(80).collect())
     }
 
-    fn line(&self, name: &'static str) -> Line {
+    /// Whether a program of some tool is there.
+    pub(crate) fn finds(&self, name: &str) -> bool {
+        self.programs.contains_key(name)
+    }
+
+    /// Whether all of it runs as root.
+    pub(crate) fn is_root(&self) -> bool {
+        self.is_root
+    }
+
+    /// The client of the group `calls`, which is this program itself.
+    pub(crate) fn calls_client(&self, count: u64, path: &str, port: u16) -> Line {
+        self.line(BARE)
+            .args([calls::COMMAND, &format!("xdfs://127.0.0.1:{port}/{path}")])
+            .arg(count.to_string())
+    }
+
+    /// A command without arguments.
+    pub(crate) fn line(&self, name: &'static str) -> Line {
         Line::new(self.path(name))
     }
 
@@ -255,7 +282,8 @@ impl Toolbox {
         };
         let root = root.to_string_lossy();
         let line = match tool {
-            Tool::Cp => return Ok(None),
+            // tar has a server for trees only.
+            Tool::Cp | Tool::Tar => return Ok(None),
             Tool::Bare => self.line(BARE).args([bare::COMMAND, "serve", &port]),
             Tool::GridFtp => {
                 let line = self
@@ -452,6 +480,7 @@ impl Toolbox {
             | Tool::Rclone
             | Tool::Rsync
             | Tool::Scp
+            | Tool::Tar
             | Tool::Xdfs => perf(self.line("xdfs"), direction, bytes, channels, port),
         }
     }
@@ -479,7 +508,7 @@ impl Toolbox {
                     .args([local_source, local_target])
             }
             // scp and xdfs have their own lines; the others move no files, so no row asks them.
-            Tool::Cp | Tool::Iperf3 | Tool::Previous | Tool::Scp | Tool::Xdfs => {
+            Tool::Cp | Tool::Iperf3 | Tool::Previous | Tool::Scp | Tool::Tar | Tool::Xdfs => {
                 // Sharing the blocks of the source would move nothing.
                 self.line("cp")
                     .args(["--reflink=never", local_source, local_target])

@@ -15,6 +15,7 @@ use crate::{
     row::{Row, Run},
     statistics::{Spread, paired_ratios},
     tool::{Direction, Tool},
+    tree_verdict,
 };
 
 /// Channel counts that are compared with iperf3, and the least ratio to it.
@@ -77,6 +78,12 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
             Group::PrivateShm | Group::PrivateMem | Group::PrivateTiny | Group::PrivateChannels => {
                 verdicts.extend(private::verdicts(rows, *group, options));
             }
+            Group::TreeA
+            | Group::TreeB
+            | Group::TreeC
+            | Group::TreeWan
+            | Group::TreeEmpty
+            | Group::Calls => verdicts.extend(tree_verdict::verdicts(rows, *group)),
         }
     }
     verdicts
@@ -428,7 +435,7 @@ pub(crate) mod tests {
     fn every_group_has_requirements() {
         assert_eq!(
             verdicts(&[], &options("all")).len(),
-            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4
+            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 2 + 1)
         );
     }
 }

@@ -43,7 +43,11 @@ fn rows(folder: &Path) -> Vec<serde_json::Value> {
 #[test]
 fn a_quick_run_of_everything() {
     let folder = tempfile::tempdir().unwrap();
-    let output = bench(folder.path(), include_str!("stand_in.sh"), &["all"]);
+    // Calls need a server that speaks.
+    let groups = "mem shm disk tiny saturation channels private \
+                  tree-a tree-b tree-c tree-wan tree-empty";
+    let groups: Vec<&str> = groups.split_ascii_whitespace().collect();
+    let output = bench(folder.path(), include_str!("stand_in.sh"), &groups);
     let (page, log) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -60,6 +64,9 @@ fn a_quick_run_of_everything() {
         "over private channels",
         "over a private channel",
         "Opening 1000 channels",
+        "1000 files, 4 MB",
+        "far away",
+        "empty files",
     ] {
         assert!(
             page.lines()
@@ -70,8 +77,21 @@ fn a_quick_run_of_everything() {
     let rows = rows(folder.path());
     let ours: Vec<_> = rows.iter().filter(|row| row["tool"] == "xdfs").collect();
     // mem 3 counts, shm 4, disk 2, tiny 1, saturation 2 sizes, channels 3 counts; private: shm 3,
-    // mem 4, tiny 2, channels 2; both ways.
-    assert_eq!(ours.len(), 2 * (3 + 4 + 2 + 1 + 2 + 3 + 3 + 4 + 2 + 2));
+    // mem 4, tiny 2, channels 2; trees a, b and c 2; both ways. Empty files go up.
+    let near: Vec<_> = ours
+        .iter()
+        .filter(|row| row["group"] != "tree-wan")
+        .collect();
+    let private = 3 + 4 + 2 + 2;
+    let trees = 2 + 2 + 2;
+    assert_eq!(
+        near.len(),
+        2 * (3 + 4 + 2 + 1 + 2 + 3 + private + trees) + 1
+    );
+    // Not everybody may make a network.
+    let far = ours.len() - near.len();
+    let is_skipped = page.contains("Skipped: no emulated network");
+    assert_eq!(far, if is_skipped { 0 } else { 2 * 2 }, "{page}");
     for protection in ["clear", "none", "private"] {
         assert!(ours.iter().any(|row| row["protection"] == protection));
     }
@@ -114,6 +134,34 @@ fn a_wrong_copy_is_no_result() {
     assert!(ours["runs"].as_array().unwrap().is_empty());
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(page.contains("## Failed"), "{page}");
+}
+
+#[test]
+fn a_tree_with_a_file_too_few_is_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = include_str!("stand_in.sh").replace(
+        "exec cp -r \"$(local_path \"$1\").\" \"$(local_path \"$2\")\"",
+        "cp -r \"$(local_path \"$1\").\" \"$(local_path \"$2\")\" && \
+         exec rm \"$(local_path \"$2\")d0001/f000001\"",
+    );
+    let output = bench(folder.path(), &script, &["tree-c"]);
+    assert_eq!(output.status.code(), Some(1));
+    let rows = rows(folder.path());
+    let ours = rows.iter().find(|row| row["tool"] == "xdfs").unwrap();
+    let failure = ours["failure"].as_str().unwrap();
+    assert!(
+        failure.contains("files: 999") && failure.contains("instead of"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn calls_that_nobody_answers_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bench(folder.path(), include_str!("stand_in.sh"), &["calls"]);
+    assert_eq!(output.status.code(), Some(1));
+    let page = String::from_utf8_lossy(&output.stdout);
+    assert!(page.contains("- calls up xdfs insecure, n = 1"), "{page}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 here=${0%/*}
 local_path() {
   case $1 in
-    xdfs://*) rest=${1#xdfs://127.0.0.1:}; printf '%s/%s' "$(cat "$here/root.${rest%%/*}")" "${rest#*/}";;
+    xdfs://*) rest=${1#xdfs://*:}; printf '%s/%s' "$(cat "$here/root.${rest%%/*}")" "${rest#*/}";;
     *) printf '%s' "$1";;
   esac
 }
@@ -17,7 +17,9 @@ case $verb in
     echo "listening on 127.0.0.1:$port"
     exec sleep 300;;
   cp)
+    tree=; [ "$2" = -r ] && tree=yes
     while [ $# -gt 2 ]; do shift; done
+    [ "$tree" ] && exec cp -r "$(local_path "$1")." "$(local_path "$2")"
     exec cp "$(local_path "$1")" "$(local_path "$2")";;
   perf)
     bytes=
