@@ -454,9 +454,10 @@ fn undefined_flags_and_reserved_bits_are_refused() {
             .sum()
     };
     assert_eq!(defined(kind::SESSION), 1);
-    assert_eq!(defined(kind::XFTSM), 1);
-    assert_eq!(defined(kind::XFTSMU), 0x3f);
-    assert_eq!(defined(kind::OFFER), 0x3f);
+    assert_eq!(defined(kind::XFTSM), 3);
+    assert_eq!(defined(kind::XFTSMU), 0x7f);
+    assert_eq!(defined(kind::OFFER), 0x7f);
+    assert_eq!(defined(kind::PUBLISHED), 1);
     assert_eq!(defined(kind::BLOCK), 1);
     assert_eq!(defined(kind::PROTECT), 0);
     assert_eq!(defined(kind::ACK), 0);

@@ -83,9 +83,10 @@ fn copies_that_make_no_sense_are_refused_with_a_hint() {
 }
 
 #[test]
-fn a_directory_as_a_source_is_refused_for_now() {
+fn a_directory_as_a_source_needs_a_flag() {
     let place = Place::new();
-    xdfs(["cp", &place.here(""), "xdfs://127.0.0.1:1/x"]).fails(6, &["trees", "hint: ", "tar"]);
+    xdfs(["cp", &place.here(""), "xdfs://127.0.0.1:1/x"])
+        .fails(6, &["directory", "hint: ", "--recursive"]);
 }
 
 #[test]

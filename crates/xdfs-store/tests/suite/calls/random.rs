@@ -72,8 +72,11 @@ fn model(root: &Path, call: &Call) -> io::Result<()> {
         } => {
             let content = std::fs::read(at(from))?;
             let mode = at(from).metadata()?.permissions();
-            if at(to).is_dir() {
-                return Err(io::ErrorKind::IsADirectory.into());
+            match at(to).metadata() {
+                Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+                // Where a loop of links would end can't be known.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
             if exists(&at(to)) {
                 if !overwrite {
