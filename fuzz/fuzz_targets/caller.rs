@@ -1,6 +1,6 @@
-//! Both machines of path calls under any calls and any frames, hostile ones included: they never
-//! panic, parts are given out in order and once, each call is handed out once, and what is kept
-//! for the peer is bounded.
+//! Both machines of calls about paths and files under any calls and any frames, hostile ones
+//! included: they never panic, parts are given out in order and once, each call is handed out once,
+//! and what is kept for the peer is bounded.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::answerer::{Answerer, Work};
 use xdfs_proto::caller::{Caller, Output};
+use xdfs_proto::file::{Extent, FileCall};
 use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::path::{Answer, Call, PARTS_AHEAD_MAX};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
@@ -38,6 +39,17 @@ fn list(entries_max: u32) -> Call {
     }
 }
 
+fn read(n: u8) -> Call {
+    Call::File(FileCall::Read {
+        handle: 1,
+        locked: false,
+        extents: vec![Extent {
+            offset: 0,
+            length: 4 + u32::from(n),
+        }],
+    })
+}
+
 fn calling(mut input: &[u8]) {
     let limits = Limits::default();
     let mut caller = Caller::new(limits.clone());
@@ -51,7 +63,12 @@ fn calling(mut input: &[u8]) {
             }
             1 => {
                 let path = vec![n; 3];
-                if let Ok(id) = caller.call(Call::RemoveFile { path }) {
+                let call = if n & 0x80 == 0 {
+                    Call::RemoveFile { path }
+                } else {
+                    read(n)
+                };
+                if let Ok(id) = caller.call(call) {
                     assert!(given.insert(id, (0, false)).is_none());
                 }
             }
@@ -88,6 +105,7 @@ fn calling(mut input: &[u8]) {
 fn answering(mut input: &[u8]) {
     let limits = Limits {
         kept_part_bytes_max: 100 << 10,
+        kept_data_bytes_max: 100,
         ..Limits::default()
     };
     let mut answerer = Answerer::new(limits.clone());
