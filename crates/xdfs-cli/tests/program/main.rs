@@ -21,5 +21,7 @@ mod perf;
 mod resume;
 mod serve;
 mod support;
+#[cfg(unix)]
+mod sync;
 mod usage;
 mod who;
