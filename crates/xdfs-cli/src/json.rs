@@ -4,7 +4,10 @@
 //! raises [`SCHEMA`].
 
 use serde::Serialize;
-use xdfs::{DigestValue, Fault, LimitedBy, Progress, Retry, TransferResult, TreeResult};
+use xdfs::{
+    DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep, TransferResult,
+    TreeResult,
+};
 
 use crate::paths::json::Said;
 use crate::progress;
@@ -37,6 +40,8 @@ enum CopyBody<'a> {
     Tree(TreeBody<'a>),
     #[serde(rename = "tree-progress")]
     TreeProgress(TreeBody<'a>),
+    Step(StepBody<'a>),
+    Sync(SyncBody<'a>),
     Error(ErrorBody<'a>),
     Result(ResultBody<'a>),
 }
@@ -109,6 +114,37 @@ impl<'a> TreeBody<'a> {
             seconds: result.elapsed.as_secs_f64(),
             dry_run,
         }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct StepBody<'a> {
+    step: &'static str,
+    path: &'a str,
+    from: Option<&'a str>,
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct SyncBody<'a> {
+    #[serde(flatten)]
+    tree: TreeBody<'a>,
+    replaced: u64,
+    set: u64,
+    renamed: u64,
+    deleted: u64,
+    kept: u64,
+}
+
+/// The word for a step of a synchronisation.
+pub(crate) fn step(step: SyncStep) -> &'static str {
+    match step {
+        SyncStep::Copy => "copy",
+        SyncStep::Delete => "delete",
+        SyncStep::Rename => "rename",
+        SyncStep::Replace => "replace",
+        SyncStep::Set => "set",
+        _ => "other",
     }
 }
 
@@ -277,6 +313,38 @@ impl<'a> Record<'a> {
         Self::new(CopyBody::Tree(TreeBody::new(
             source, target, result, dry_run,
         )))
+    }
+
+    /// A step of a synchronisation.
+    pub(crate) fn step(
+        word: SyncStep,
+        path: &'a str,
+        from: Option<&'a str>,
+        dry_run: bool,
+    ) -> Self {
+        Self::new(CopyBody::Step(StepBody {
+            step: step(word),
+            path,
+            from,
+            dry_run,
+        }))
+    }
+
+    /// What came of a synchronisation.
+    pub(crate) fn sync(
+        source: &'a str,
+        target: &'a str,
+        result: &SyncResult,
+        dry_run: bool,
+    ) -> Self {
+        Self::new(CopyBody::Sync(SyncBody {
+            tree: TreeBody::new(source, target, &result.tree, dry_run),
+            replaced: result.replaced,
+            set: result.set,
+            renamed: result.renamed,
+            deleted: result.deleted,
+            kept: result.kept,
+        }))
     }
 
     /// A failure, of a file if `places` names it.

@@ -27,6 +27,7 @@ mod report;
 mod serve;
 mod session;
 mod size;
+mod sync;
 mod users;
 
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let code = match Cli::parse_from(flags::words(std::env::args_os())).command {
         Command::Serve(flags) => serve::run(flags),
         Command::Cp(flags) => cp::run(&flags),
+        Command::Sync(flags) => sync::run(&flags),
         Command::Ls(flags) => paths::ls(&flags),
         Command::Stat(flags) => paths::stat(&flags),
         Command::Cat(flags) => paths::cat(&flags),

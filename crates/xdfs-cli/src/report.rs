@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
-use xdfs::{Fault, Progress, TransferResult, TreeResult};
+use xdfs::{Fault, Progress, SyncResult, SyncStep, TransferResult, TreeResult};
 
 use crate::console::{Console, printable};
 use crate::flags::OutputFlags;
 use crate::human;
-use crate::json::{Record, Totals};
+use crate::json::{self, Record, Totals};
 use crate::progress::{self, Line};
 use crate::rate::RateMeter;
 use crate::session::first_use_text;
@@ -341,6 +341,69 @@ impl Reporter {
             result.directories,
             human::size(result.bytes),
         ));
+    }
+
+    /// A step of a synchronisation: one that would be done, or a rename or deletion that was.
+    pub(crate) fn sync_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
+        let text = |path: &[u8]| match path {
+            b"" => ".".to_owned(),
+            path => String::from_utf8_lossy(path).into_owned(),
+        };
+        let (path, from) = (text(path), from.map(text));
+        let verb = json::step(step);
+        if self.json {
+            print(&Record::step(step, &path, from.as_deref(), self.run.dry_run).line());
+            return;
+        }
+        let line = match from {
+            Some(from) => format!("{verb} {} to {}", printable(&from), printable(&path)),
+            None => format!("{verb} {}", printable(&path)),
+        };
+        if !self.run.dry_run {
+            self.console.detail(&line);
+        } else if !self.console.is_quiet() {
+            self.console.clear();
+            print(&format!("{line}\n"));
+        }
+    }
+
+    /// A directory is (or, in a dry run, would be) as the other, but for what failed.
+    pub(crate) fn sync_done(&mut self, label: &Label, result: &SyncResult) {
+        let tree = &result.tree;
+        self.totals.files += tree.files;
+        self.totals.bytes = self.totals.bytes.saturating_add(tree.bytes);
+        self.trees = true;
+        if self.json {
+            let dry_run = self.run.dry_run;
+            print(&Record::sync(&label.source, &label.target, result, dry_run).line());
+            return;
+        }
+        let mut parts = vec![format!(
+            "{} files, {} directories",
+            tree.files, tree.directories
+        )];
+        let counts = [
+            (tree.others, "links and pipes"),
+            (result.set, "set"),
+            (result.renamed, "renamed"),
+            (result.deleted, "deleted"),
+            (tree.failed, "failed"),
+        ];
+        let seen = counts.iter().filter(|(count, _)| *count > 0);
+        parts.extend(seen.map(|(count, what)| format!("{count} {what}")));
+        parts.push(human::size(tree.bytes));
+        if result.kept > 0 {
+            let cause = "not deleted, since something failed";
+            parts.push(format!("{} {cause}", result.kept));
+        }
+        let verb = if self.run.dry_run { "would move " } else { "" };
+        let time = match self.run.dry_run {
+            true => String::new(),
+            false => format!(" in {}", human::seconds(tree.elapsed.as_secs_f64())),
+        };
+        let source = printable(&label.source);
+        self.console
+            .say(&format!("{source}: {verb}{}{time}", parts.join(", ")));
     }
 
     /// A file failed, or the run did if `label` is `None`.

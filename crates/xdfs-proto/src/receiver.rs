@@ -327,23 +327,10 @@ impl Receiver {
             }
             return Ok(());
         }
-        if file
-            .request
-            .as_ref()
-            .is_some_and(|r| r.digest != offer.digest)
-        {
-            return Err(violation(
-                "OFFER names another digest than was asked for".into(),
-            ));
-        }
-        if file
-            .request
-            .as_ref()
-            .is_some_and(|r| r.pack.is_some() != offer.pack)
-        {
-            return Err(violation(
-                "OFFER is of a pack where a file was asked for, or the reverse".into(),
-            ));
+        let differs = |r: &Request| r.digest != offer.digest || r.pack.is_some() != offer.pack;
+        if file.request.as_ref().is_some_and(differs) {
+            let cause = "OFFER names another digest or kind than was asked for";
+            return Err(violation(cause.into()));
         }
         file.state = State::Opening;
         file.length = offer.length;

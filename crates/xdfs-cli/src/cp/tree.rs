@@ -93,7 +93,7 @@ fn copy_one(
     reporter: &mut Reporter,
 ) -> Result<TreeResult, Fault> {
     let client = connect(flags, &tree.server)?;
-    let options = options(flags);
+    let options = options(flags)?;
     let mut told = false;
     let mut observer = |event: TreeEvent<'_>| {
         if !told && let Some(found) = client.first_use() {
@@ -125,14 +125,15 @@ fn copy_one(
     result
 }
 
-fn options(flags: &CpFlags) -> TreeOptions {
+fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
     let all = flags.archive;
-    TreeOptions {
+    Ok(TreeOptions {
         overwrite: flags.force,
         owner: all || flags.owner,
         xattrs: all || flags.xattrs,
         read_times: flags.read_times,
         hard_links: all || flags.hard_links,
+        filter: flags.filter.filter()?,
         dry_run: flags.dry_run,
         durability: match flags.durability {
             DurabilityFlag::Batch => Durability::Batch,
@@ -140,7 +141,7 @@ fn options(flags: &CpFlags) -> TreeOptions {
         },
         digest: flags.digest.into(),
         rate_bytes_per_s_max: flags.limit_rate,
-    }
+    })
 }
 
 fn connect(flags: &CpFlags, server: &RemotePlace) -> Result<Client, Fault> {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueEnum, ValueHint};
 use xdfs::DigestKind;
 
-use super::{OutputFlags, SessionFlags};
+use super::{FilterFlags, OutputFlags, SessionFlags};
 use crate::size;
 
 /// Copy files to or from a server.
@@ -86,6 +86,9 @@ pub(crate) struct CpFlags {
     /// Copy directories and keep all that can be kept: --recursive --owner --xattrs --hard-links.
     #[arg(short, long)]
     pub(crate) archive: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterFlags,
 
     /// Keep owner and group, by name where the other side knows it; that takes rights there.
     #[arg(long)]

@@ -6,9 +6,11 @@
 mod change;
 mod cp;
 mod demo;
+mod filter;
 mod look;
 mod perf;
 mod serve;
+mod sync;
 mod users;
 
 use std::path::PathBuf;
@@ -22,11 +24,13 @@ pub(crate) use change::{
 };
 pub(crate) use cp::{CpFlags, DurabilityFlag};
 pub(crate) use demo::DemoFlags;
+pub(crate) use filter::FilterFlags;
 pub(crate) use look::{
     CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, words,
 };
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
+pub(crate) use sync::SyncFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
 use crate::size;
@@ -72,6 +76,8 @@ pub(crate) enum Command {
     /// Copy files to or from a server.
     #[command(visible_aliases = ["put", "get"])]
     Cp(CpFlags),
+    /// Make a directory on one side equal to one on the other.
+    Sync(SyncFlags),
     /// List what is in directories on a server.
     Ls(LsFlags),
     /// Show what is known of paths on a server.
@@ -435,6 +441,11 @@ mod tests {
             "xdfs chmod 9 xdfs://h/a",
             "xdfs touch -d never xdfs://h/a",
             "xdfs find xdfs://h -type x",
+            "xdfs sync a",
+            "xdfs sync --compare magic a xdfs://h/b",
+            "xdfs sync --max-delete 3 a xdfs://h/b",
+            "xdfs sync --delete --max-delete few a xdfs://h/b",
+            "xdfs sync --force a xdfs://h/b",
         ] {
             assert!(parse(line).is_err(), "{line} was accepted");
         }

@@ -26,6 +26,8 @@ mod resume;
 mod serve;
 mod support;
 #[cfg(unix)]
+mod sync;
+#[cfg(unix)]
 mod trees;
 mod usage;
 mod who;

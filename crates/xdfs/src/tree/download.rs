@@ -59,21 +59,16 @@ pub(super) fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     report.result.target.clone_from(&root);
-    let download = Download {
-        client,
-        source,
-        root,
-        options,
-        cut: Cut::new(round_trip),
-        store: LocalStore::unrooted(),
-        stop: AtomicBool::new(false),
-        directories: Directories::new(attributes),
-    };
-    download.run(&mut report)?;
+    let cut = Cut::new(round_trip);
+    let download = Download::new(client, source, root, options, cut, Some(attributes));
+    download.run(None, &mut report)?;
     report.finish()
 }
 
-struct Download<'a> {
+/// Where entries come from if not from the listings.
+pub(super) type Provider<'p> = dyn Fn(&Download<'_>, &mpsc::SyncSender<Found>) + Sync + 'p;
+
+pub(super) struct Download<'a> {
     client: &'a Client,
     source: &'a [u8],
     /// The path of the tree here.
@@ -81,12 +76,12 @@ struct Download<'a> {
     options: &'a TreeOptions,
     cut: Cut,
     store: LocalStore,
-    stop: AtomicBool,
+    pub(super) stop: AtomicBool,
     directories: Directories,
 }
 
 /// What the listings tell.
-enum Found {
+pub(super) enum Found {
     Entries(Vec<(Vec<u8>, Attributes)>),
     Failed(Vec<u8>, Fault),
 }
@@ -105,12 +100,12 @@ struct Waiting {
 }
 
 impl Directories {
-    fn new(root: Attributes) -> Self {
+    fn new(root: Option<Attributes>) -> Self {
         Self {
             state: Mutex::new(Waiting {
                 paths: VecDeque::from([Vec::new()]),
                 running: 0,
-                root: Some(root),
+                root,
             }),
             changed: Condvar::new(),
         }
@@ -152,8 +147,34 @@ impl Directories {
     }
 }
 
-impl Download<'_> {
-    fn run(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+impl<'a> Download<'a> {
+    /// With what is known of the root, if it is to be made and set too.
+    pub(super) fn new(
+        client: &'a Client,
+        source: &'a [u8],
+        root: Vec<u8>,
+        options: &'a TreeOptions,
+        cut: Cut,
+        attributes: Option<Attributes>,
+    ) -> Self {
+        Self {
+            client,
+            source,
+            root,
+            options,
+            cut,
+            store: LocalStore::unrooted(),
+            stop: AtomicBool::new(false),
+            directories: Directories::new(attributes),
+        }
+    }
+
+    /// Fetches what the provider names, or else everything.
+    pub(super) fn run(
+        &self,
+        provider: Option<&Provider<'_>>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let (found, entries) = mpsc::sync_channel(FOUND_WAITING);
         let listings = if self.cut.is_long {
             LISTINGS_LONG
@@ -161,9 +182,14 @@ impl Download<'_> {
             LISTINGS_SHORT
         };
         thread::scope(|scope| {
-            for _ in 0..listings {
+            if let Some(provide) = provider {
                 let found = found.clone();
-                scope.spawn(move || self.list(&found));
+                scope.spawn(move || provide(self, &found));
+            } else {
+                for _ in 0..listings {
+                    let found = found.clone();
+                    scope.spawn(move || self.list(&found));
+                }
             }
             drop(found);
             let result = self.drive(&entries, report);
@@ -197,8 +223,10 @@ impl Download<'_> {
         }
     }
 
-    fn pass_on(&self, batch: Vec<(Vec<u8>, Attributes)>, found: &mpsc::SyncSender<Found>) {
+    fn pass_on(&self, mut batch: Vec<(Vec<u8>, Attributes)>, found: &mpsc::SyncSender<Found>) {
         let is_directory = |a: &Attributes| a.kind == FileKind::Directory;
+        let filter = &self.options.filter;
+        batch.retain(|(path, a)| !filter.leaves_out(path, is_directory(a)));
         let below = batch.iter().filter(|(_, a)| is_directory(a));
         self.directories.found(below.map(|(path, _)| path.clone()));
         if !batch.is_empty() {
@@ -209,15 +237,13 @@ impl Download<'_> {
     /// Fetches what the listings find.
     fn drive(&self, found: &mpsc::Receiver<Found>, report: &mut Report<'_>) -> Result<(), Fault> {
         let mut state = Fetching::default();
-        let root = self.directories.lock().root.take();
-        state.directories.extend(root.map(|a| (Vec::new(), a)));
-        if !self.options.dry_run {
-            self.make_root(report)?;
-        }
-        for found in found {
-            if report.is_stopped() {
-                break;
+        if let Some(root) = self.directories.lock().root.take() {
+            state.directories.push((Vec::new(), root));
+            if !self.options.dry_run {
+                self.make_root(report)?;
             }
+        }
+        while let Some(found) = report.next(found) {
             match found {
                 Found::Entries(entries) => {
                     for (path, attributes) in entries {

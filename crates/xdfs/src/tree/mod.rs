@@ -7,8 +7,13 @@
 //! times are set last.
 
 mod download;
+mod filter;
 mod moving;
+mod sync;
 mod upload;
+
+pub use filter::{Filter, FilterRule};
+pub use sync::{Compare, SyncOptions, SyncResult};
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -48,6 +53,8 @@ pub struct TreeOptions {
     pub read_times: bool,
     /// Keep several names of one file as such (uploads).
     pub hard_links: bool,
+    /// What is left out.
+    pub filter: Filter,
     /// Find out what would be done, and write nothing.
     pub dry_run: bool,
     /// When what was moved is made durable.
@@ -82,6 +89,32 @@ pub enum TreeEvent<'a> {
         /// Why.
         fault: &'a Fault,
     },
+    /// A step of a synchronisation. In a dry run all of them are told, else those that rename and
+    /// delete, when they are done. Paths are relative.
+    Step {
+        /// What is done.
+        step: SyncStep,
+        /// The entry.
+        path: &'a [u8],
+        /// The name that it had, if it is renamed.
+        from: Option<&'a [u8]>,
+    },
+}
+
+/// What a synchronisation does with an entry of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SyncStep {
+    /// It is missing, and is made.
+    Copy,
+    /// It is removed.
+    Delete,
+    /// It gets another name.
+    Rename,
+    /// Its content or its kind is replaced.
+    Replace,
+    /// Its mode, time or owner is set.
+    Set,
 }
 
 /// Is told what happens; `Break` ends the tree in an orderly way.

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::pack::{Content, Entry, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
 
-use super::{LARGE_MAX, Observer, PACKS_MAX, TreeEvent, TreeOptions, TreeResult};
+use super::{LARGE_MAX, Observer, PACKS_MAX, SyncStep, TreeEvent, TreeOptions, TreeResult};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// How often progress is told.
@@ -104,6 +105,23 @@ impl<'a> Report<'a> {
         self.tell(&TreeEvent::Failed { path, fault });
     }
 
+    pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
+        self.tell(&TreeEvent::Step { step, path, from });
+    }
+
+    /// The next of what others give, while progress is told; `None` if nothing more comes, or the
+    /// observer wants no more.
+    pub(super) fn next<T>(&mut self, given: &mpsc::Receiver<T>) -> Option<T> {
+        while !self.stopped {
+            match given.recv_timeout(PROGRESS_INTERVAL) {
+                Ok(next) => return Some(next),
+                Err(RecvTimeoutError::Timeout) => self.progress(),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
     pub(super) fn progress(&mut self) {
         if self.told.elapsed() >= PROGRESS_INTERVAL {
             self.told = Instant::now();
@@ -117,6 +135,11 @@ impl<'a> Report<'a> {
         let event = match event {
             TreeEvent::Progress(result) => TreeEvent::Progress(result),
             TreeEvent::Failed { path, fault } => TreeEvent::Failed { path, fault },
+            TreeEvent::Step { step, path, from } => TreeEvent::Step {
+                step: *step,
+                path,
+                from: *from,
+            },
         };
         self.stopped |= (self.observer)(event) == ControlFlow::Break(());
     }

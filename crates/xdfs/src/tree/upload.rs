@@ -35,7 +35,7 @@ const MADE_WAITING: usize = 4;
 const PACKERS_MAX: usize = 4;
 
 /// What the packers tell.
-enum Made {
+pub(super) enum Made {
     Pack {
         memory: Vec<u8>,
         length: usize,
@@ -49,10 +49,14 @@ enum Made {
 }
 
 /// A name that the walker found.
-struct Found {
-    path: Vec<u8>,
-    is_directory: bool,
+pub(super) struct Found {
+    pub(super) path: Vec<u8>,
+    pub(super) is_directory: bool,
 }
+
+/// Where names come from if not from the walker.
+pub(super) type Provider<'p> =
+    dyn Fn(&Upload<'_>, &mpsc::SyncSender<Vec<Found>>, &mpsc::SyncSender<Made>) + Sync + 'p;
 
 /// Files with several names: the first name of each.
 type Names = Mutex<HashMap<(u64, u64), Vec<u8>>>;
@@ -81,22 +85,12 @@ pub(super) fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     report.result.target.clone_from(&root);
-    let upload = Upload {
-        client,
-        source,
-        root,
-        options,
-        cut: Cut::new(round_trip),
-        spares: Spares::default(),
-        stop: AtomicBool::new(false),
-        packs: AtomicUsize::new(0),
-        names: Mutex::default(),
-    };
-    upload.run(&mut report)?;
+    let upload = Upload::new(client, source, root, options, Cut::new(round_trip));
+    upload.run(None, &mut report)?;
     report.finish()
 }
 
-struct Upload<'a> {
+pub(super) struct Upload<'a> {
     client: &'a Client,
     source: &'a Path,
     /// The path of the tree at the server.
@@ -105,21 +99,49 @@ struct Upload<'a> {
     cut: Cut,
     spares: Spares,
     /// Nothing more is wanted from the walker and the packers.
-    stop: AtomicBool,
+    pub(super) stop: AtomicBool,
     /// Packs that were begun.
     packs: AtomicUsize,
     names: Names,
 }
 
-impl Upload<'_> {
-    fn run(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+impl<'a> Upload<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        source: &'a Path,
+        root: Vec<u8>,
+        options: &'a TreeOptions,
+        cut: Cut,
+    ) -> Self {
+        Self {
+            client,
+            source,
+            root,
+            options,
+            cut,
+            spares: Spares::default(),
+            stop: AtomicBool::new(false),
+            packs: AtomicUsize::new(0),
+            names: Mutex::default(),
+        }
+    }
+
+    /// Moves what the provider names, or else everything.
+    pub(super) fn run(
+        &self,
+        provider: Option<&Provider<'_>>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
         let (made, products) = mpsc::sync_channel(MADE_WAITING);
         let queue = Mutex::new(queue);
         thread::scope(|scope| {
             let cores = thread::available_parallelism().map_or(1, usize::from);
             let walker_made = made.clone();
-            scope.spawn(move || self.walk(&found, &walker_made));
+            scope.spawn(move || match provider {
+                Some(provide) => provide(self, &found, &walker_made),
+                None => self.walk(&found, &walker_made),
+            });
             for _ in 0..(cores / 2).clamp(1, PACKERS_MAX) {
                 let (made, queue) = (made.clone(), &queue);
                 scope.spawn(move || {
@@ -171,6 +193,9 @@ impl Upload<'_> {
                     }
                 };
                 let path = join(&directory, &path_bytes(Path::new(&entry.file_name())));
+                if self.options.filter.leaves_out(&path, is_directory) {
+                    continue;
+                }
                 if is_directory {
                     directories.push(path.clone());
                 }
@@ -208,8 +233,9 @@ impl Upload<'_> {
             let Ok(batch) = batch else { break };
             let mut directories = Vec::new();
             for found in batch {
+                // Who finds the names is not to wait for a place for them.
                 if self.is_stopped() {
-                    return Ok(());
+                    break;
                 }
                 if self.options.hard_links
                     && !found.is_directory
@@ -263,11 +289,11 @@ impl Upload<'_> {
         }
     }
 
-    fn begin_pack(&self) -> PackWriter {
+    pub(super) fn begin_pack(&self) -> PackWriter {
         PackWriter::new(self.spares.take(), PACK_BYTES_MAX)
     }
 
-    fn send(&self, pack: &mut PackWriter, made: &mpsc::SyncSender<Made>) {
+    pub(super) fn send(&self, pack: &mut PackWriter, made: &mpsc::SyncSender<Made>) {
         if pack.is_empty() {
             return;
         }
@@ -287,10 +313,7 @@ impl Upload<'_> {
         let mut large = LargeFiles::default();
         let (mut directories, mut links) = (Vec::new(), Vec::new());
         let mut made_directory = None;
-        for product in products {
-            if report.is_stopped() {
-                break;
-            }
+        while let Some(product) = report.next(products) {
             match product {
                 Made::Pack {
                     memory,
@@ -449,7 +472,7 @@ impl Upload<'_> {
         Ok(())
     }
 
-    fn start_writer(&self, pack: PackWriter) -> Result<MovingPack, Fault> {
+    pub(super) fn start_writer(&self, pack: PackWriter) -> Result<MovingPack, Fault> {
         let (memory, length) = pack.finish();
         let items = Item::of_pack(&memory[..length]);
         self.start_pack(memory, length, items)

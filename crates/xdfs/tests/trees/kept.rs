@@ -170,3 +170,27 @@ fn a_dry_run_writes_nothing() {
     assert_eq!(result.files, 50);
     assert!(!folders.here("back").exists());
 }
+
+#[test]
+fn what_is_left_out_is_not_copied() {
+    let folders = Folders::new(7);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    for name in ["a.o", "b.c", "d/keep.o", "d/e.o", "cache/x"] {
+        let path = source.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let rules = ["*.o", "!keep.o", "cache/"].map(|r| xdfs::FilterRule::Exclude(r.into()));
+    let options = TreeOptions {
+        filter: xdfs::Filter::new(&rules).unwrap(),
+        ..TreeOptions::default()
+    };
+    let (result, failed) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!((result.files, failed), (2, vec![]));
+    up(&client, &source, "/all", &TreeOptions::default()).unwrap();
+    let (result, failed) = down(&client, "/all", &folders.here("back"), &options).unwrap();
+    assert_eq!((result.files, failed), (2, vec![]));
+    assert!(folders.here("back/d/keep.o").exists() && !folders.here("back/cache").exists());
+}

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "tests of single files use more of it")]
 mod support;
 
 mod beside;
@@ -11,3 +12,4 @@ mod kept;
 mod picture;
 mod refused;
 mod scene;
+mod sync;

@@ -1,0 +1,119 @@
+//! The flags that leave parts of trees out. Their order counts, also of different ones.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueHint};
+use xdfs::{Fault, Filter, FilterRule};
+
+/// What is left out of a tree: rules in the order of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterFlags {
+    rules: Vec<FilterRule>,
+}
+
+impl FilterFlags {
+    /// The filter of these rules.
+    ///
+    /// # Errors
+    /// A rule makes no sense, or a file of them can't be read.
+    pub(crate) fn filter(&self) -> Result<Filter, Fault> {
+        Filter::new(&self.rules)
+    }
+}
+
+fn pattern(name: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("PATTERN")
+        .action(ArgAction::Append)
+}
+
+impl Args for FilterFlags {
+    fn augment_args(command: Command) -> Command {
+        command
+            .arg(
+                pattern("exclude")
+                    .help("Leave out what a pattern matches, written as in a gitignore file")
+                    .long_help(
+                        "Leave out what a pattern matches, written as in a gitignore file: '*.o' \
+                         anywhere, '/a/b' from the root of the tree, 'd/' directories only, '**' \
+                         any number of directories.\n\nOf --exclude, --include and --filter-file, \
+                         in the order of the command line, the last rule that matches counts. A \
+                         directory that is left out is not looked into.",
+                    ),
+            )
+            .arg(pattern("include").help("Take in again what an earlier rule leaves out"))
+            .arg(
+                Arg::new("filter_file")
+                    .long("filter-file")
+                    .value_name("FILE")
+                    .value_hint(ValueHint::FilePath)
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .action(ArgAction::Append)
+                    .help("Take rules from a file, one a line, as from a gitignore file"),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for FilterFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        let mut rules = Vec::new();
+        let texts = |id: &str| {
+            let values = matches.get_many::<String>(id).unwrap_or_default().cloned();
+            let places = matches.indices_of(id).unwrap_or_default();
+            places.zip(values).collect::<Vec<_>>()
+        };
+        let of = |(place, text), rule: fn(String) -> FilterRule| (place, rule(text));
+        rules.extend(
+            texts("exclude")
+                .into_iter()
+                .map(|t| of(t, FilterRule::Exclude)),
+        );
+        rules.extend(
+            texts("include")
+                .into_iter()
+                .map(|t| of(t, FilterRule::Include)),
+        );
+        let files = matches.get_many::<PathBuf>("filter_file");
+        let places = matches.indices_of("filter_file").unwrap_or_default();
+        let files = files.unwrap_or_default().cloned().map(FilterRule::File);
+        rules.extend(places.zip(files));
+        rules.sort_by_key(|(place, _)| *place);
+        self.rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_the_command_line_is_kept() {
+        let command = FilterFlags::augment_args(Command::new("x"));
+        let words = "x --include a --exclude b --filter-file c --exclude d --include e";
+        let matches = command.get_matches_from(words.split(' '));
+        let flags = FilterFlags::from_arg_matches(&matches).unwrap();
+        let text = |t: &str| t.to_owned();
+        assert_eq!(
+            flags.rules,
+            [
+                FilterRule::Include(text("a")),
+                FilterRule::Exclude(text("b")),
+                FilterRule::File("c".into()),
+                FilterRule::Exclude(text("d")),
+                FilterRule::Include(text("e")),
+            ]
+        );
+    }
+}

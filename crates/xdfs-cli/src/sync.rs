@@ -1,0 +1,130 @@
+//! `xdfs sync`: makes one directory equal to another.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use xdfs::{
+    Client, ClientOptions, Code, Durability, Fault, RemotePlace, SyncOptions, SyncResult,
+    TreeEvent, TreeOptions,
+};
+
+use crate::flags::{DurabilityFlag, SyncFlags};
+use crate::identity;
+use crate::interrupt::Interrupt;
+use crate::place::Place;
+use crate::report::{Label, Reporter, Run};
+use crate::serve::start_log;
+
+/// Which way it goes.
+#[derive(Debug)]
+enum Route {
+    Up(PathBuf, RemotePlace),
+    Down(RemotePlace, PathBuf),
+}
+
+/// Carries out the command and returns the exit code.
+pub(crate) fn run(flags: &SyncFlags) -> u8 {
+    start_log(flags.output.log_level());
+    let label = Label {
+        source: flags.source.to_string_lossy().into_owned(),
+        target: flags.target.to_string_lossy().into_owned(),
+    };
+    let mut reporter = Reporter::new(
+        flags.output,
+        Run {
+            source: Some(label.source.clone()),
+            target: label.target.clone(),
+            files: 0,
+            bytes: None,
+            dry_run: flags.dry_run,
+        },
+    );
+    match sync(flags, &label, &mut reporter) {
+        Ok(result) => reporter.sync_done(&label, &result),
+        Err(fault) => reporter.failure(None, &fault),
+    }
+    reporter.finish()
+}
+
+fn route(flags: &SyncFlags) -> Result<Route, Fault> {
+    match (Place::parse(&flags.source)?, Place::parse(&flags.target)?) {
+        (Place::Local(source), Place::Remote(target)) => Ok(Route::Up(source, target)),
+        (Place::Remote(source), Place::Local(target)) => Ok(Route::Down(source, target)),
+        _ => {
+            let cause = "one side has to be a directory here, and the other one on a server";
+            Err(
+                Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
+                    .hint("write xdfs sync DIR xdfs://HOST/DIR, or the other way round"),
+            )
+        }
+    }
+}
+
+fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
+    let all = flags.archive;
+    Ok(SyncOptions {
+        tree: TreeOptions {
+            overwrite: true,
+            owner: all || flags.owner,
+            xattrs: all || flags.xattrs,
+            hard_links: all || flags.hard_links,
+            filter: flags.filter.filter()?,
+            dry_run: flags.dry_run,
+            durability: match flags.durability {
+                DurabilityFlag::Batch => Durability::Batch,
+                DurabilityFlag::None => Durability::None,
+            },
+            digest: flags.digest.into(),
+            rate_bytes_per_s_max: flags.limit_rate,
+            ..TreeOptions::default()
+        },
+        compare: flags.compare.into(),
+        delete: flags.delete,
+        delete_max: flags.max_delete,
+        force: flags.force,
+    })
+}
+
+fn sync(flags: &SyncFlags, label: &Label, reporter: &mut Reporter) -> Result<SyncResult, Fault> {
+    let route = route(flags)?;
+    let options = options(flags)?;
+    let (Route::Up(_, server) | Route::Down(server, _)) = &route;
+    let session = &flags.session;
+    let client = Client::connect(
+        server,
+        ClientOptions {
+            security: identity::security(&session.security, server)?,
+            ..session.client_options()
+        },
+    )?;
+    let interrupt = Interrupt::install(|| ())?;
+    interrupt.orderly(true);
+    let mut told = false;
+    let mut observer = |event: TreeEvent<'_>| {
+        if !told && let Some(found) = client.first_use() {
+            told = true;
+            reporter.first_use(&found);
+        }
+        match event {
+            TreeEvent::Progress(result) => reporter.tree_progress(label, result),
+            TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
+            TreeEvent::Step { step, path, from } => reporter.sync_step(step, path, from),
+            _ => {}
+        }
+        if interrupt.requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let result = match &route {
+        Route::Up(source, target) => client.sync_to(source, &target.path, &options, &mut observer),
+        Route::Down(source, target) => {
+            client.sync_from(&source.path, target, &options, &mut observer)
+        }
+    };
+    if !told && let Some(found) = client.first_use() {
+        reporter.first_use(&found);
+    }
+    result
+}

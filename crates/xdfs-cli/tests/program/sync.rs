@@ -1,0 +1,164 @@
+//! `xdfs sync`, both ways.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+
+use crate::support::{self, Place, Run, Server, names};
+
+fn serve(place: &Place) -> Server {
+    Server::start_with(&place.root(), &["--insecure", "--listen", "127.0.0.1:0"])
+}
+
+/// Runs the program without protection, as the server does: exports take no packs yet.
+#[track_caller]
+fn xdfs<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    let words: Vec<OsString> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
+    support::xdfs(words.iter().map(|w| &**w).chain([OsStr::new("--insecure")]))
+}
+
+fn write(path: impl AsRef<Path>, content: &str) {
+    fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+#[test]
+fn there_and_back_and_nothing_the_second_time() {
+    let place = Place::new();
+    let server = serve(&place);
+    let (tree, url) = (place.here("tree"), server.url("/deep/copy"));
+    write(place.here("tree/a"), "1");
+    write(place.here("tree/d/b"), "22");
+    let run = xdfs(["sync", &tree, &url]).ok();
+    assert!(run.stderr.contains("2 files"), "{}", run.stderr);
+    assert!(run.stdout.is_empty());
+    assert_eq!(fs::read(place.remote("deep/copy/d/b")).unwrap(), b"22");
+    let run = xdfs(["sync", "--json", &tree, &url]).ok();
+    let lines = run.json();
+    let done = lines.iter().find(|line| line["type"] == "sync").unwrap();
+    assert_eq!((&done["files"], &done["set"]), (&0.into(), &0.into()));
+    assert_eq!(done["bytes"], 0);
+    assert_eq!(run.result()["files"], 0);
+    let back = place.here("back");
+    xdfs(["sync", "-a", "--delete", &url, &back]).ok();
+    assert_eq!(names(&back), ["a", "d"]);
+    write(place.here("back/extra"), "3");
+    xdfs(["sync", &url, &back]).ok();
+    assert_eq!(names(&back), ["a", "d", "extra"]);
+    let run = xdfs(["sync", "--delete", "-v", &url, &back]).ok();
+    assert!(run.stderr.contains("delete extra"), "{}", run.stderr);
+    assert_eq!(names(&back), ["a", "d"]);
+}
+
+#[test]
+fn a_dry_run_prints_one_line_for_each_thing() {
+    let place = Place::new();
+    let server = serve(&place);
+    let (tree, url) = (place.here("tree"), server.url("/copy"));
+    write(place.here("tree/a"), "1");
+    write(place.here("tree/b"), "renamed");
+    xdfs(["sync", &tree, &url]).ok();
+    write(place.here("tree/a"), "other");
+    write(place.here("tree/d/new"), "2");
+    fs::rename(place.here("tree/b"), place.here("tree/c")).unwrap();
+    write(place.remote("copy/extra"), "3");
+    let words = [
+        "sync",
+        "--delete",
+        "--dry-run",
+        "--compare",
+        "digest",
+        &tree,
+        &url,
+    ];
+    let run = xdfs(words).ok();
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    let mut lines: Vec<&str> = stdout.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "copy d",
+        "copy d/new",
+        "delete extra",
+        "rename b to c",
+        "replace a",
+        "set .",
+    ];
+    let lines: Vec<&str> = lines.into_iter().filter(|line| *line != "set .").collect();
+    assert_eq!(lines, expected[..5]);
+    assert_eq!(names(place.remote("copy")), ["a", "b", "extra"]);
+    let run = xdfs(words.iter().chain(&["--json"])).ok();
+    let steps: Vec<_> = run.json();
+    let renames: Vec<_> = steps.iter().filter(|s| s["step"] == "rename").collect();
+    assert_eq!(renames.len(), 1);
+    assert_eq!(
+        (&renames[0]["from"], &renames[0]["path"]),
+        (&"b".into(), &"c".into())
+    );
+    assert_eq!(renames[0]["dry_run"], true);
+}
+
+#[test]
+fn rules_count_in_the_order_of_the_command_line() {
+    let place = Place::new();
+    let server = serve(&place);
+    let tree = place.here("tree");
+    for name in ["a.o", "keep.o", "c.c", "cache/x", "d/b.o"] {
+        write(place.here(&format!("tree/{name}")), name);
+    }
+    let rules = place.make_here("rules", b"# words\n*.o\ncache/\n");
+    let filter = ["--filter-file", &rules, "--include", "keep.o"];
+    let copy = |command: &[&str], to: &str| {
+        let url = server.url(to);
+        let ends = [tree.as_str(), url.as_str()];
+        xdfs(command.iter().chain(&filter).chain(&ends)).ok();
+    };
+    copy(&["sync"], "/copy");
+    assert_eq!(names(place.remote("copy")), ["c.c", "d", "keep.o"]);
+    copy(&["cp", "-r"], "/second");
+    assert_eq!(names(place.remote("second")), ["c.c", "d", "keep.o"]);
+    let late = [
+        "sync",
+        "--include",
+        "*.o",
+        "--exclude",
+        "*.o",
+        &tree,
+        &server.url("/late"),
+    ];
+    xdfs(late).ok();
+    assert_eq!(names(place.remote("late")), ["c.c", "cache", "d"]);
+    let bad = place.make_here("bad", b"*.o\n[z-a]\n");
+    let words = ["sync", "--filter-file", &bad, &tree, &server.url("/bad")];
+    xdfs(words).fails(2, &["line 2", "bad"]);
+    assert!(!place.remote("bad").exists());
+}
+
+#[test]
+fn what_could_delete_too_much_is_refused() {
+    let place = Place::new();
+    let server = serve(&place);
+    let (tree, url) = (place.here("tree"), server.url("/copy"));
+    fs::create_dir(&tree).unwrap();
+    for name in ["a", "b", "c"] {
+        write(place.remote(&format!("copy/{name}")), name);
+    }
+    xdfs(["sync", "--delete", &tree, &url]).fails(2, &["empty", "--force"]);
+    xdfs(["sync", "--delete", &place.here("missing"), &url]).fails(4, &["--force"]);
+    write(place.here("tree/a"), "a");
+    xdfs(["sync", "--delete", "--max-delete", "1", &tree, &url]).fails(10, &["2 names"]);
+    assert_eq!(names(place.remote("copy")), ["a", "b", "c"]);
+    xdfs(["sync", "--delete", "--max-delete", "2", &tree, &url]).ok();
+    assert_eq!(names(place.remote("copy")), ["a"]);
+    fs::remove_file(place.here("tree/a")).unwrap();
+    xdfs(["sync", "--delete", "--force", &tree, &url]).ok();
+    assert_eq!(names(place.remote("copy")).len(), 0);
+}
+
+#[test]
+fn one_side_is_here_and_one_there() {
+    let place = Place::new();
+    let here = place.here("tree");
+    xdfs(["sync", &here, &here]).fails(2, &["on a server"]);
+    xdfs(["sync", "xdfs://127.0.0.1:1/a", "xdfs://127.0.0.1:1/b"]).fails(2, &["on a server"]);
+    xdfs(["sync", "-", "xdfs://127.0.0.1:1/b"]).fails(2, &["on a server"]);
+}

@@ -1,0 +1,188 @@
+//! Which names of a tree are left out: rules with the syntax and the meaning of gitignore files.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use xdfs_proto::{Code, Fault};
+
+const OPERATION: &str = "read the filter rules";
+/// Longest file of rules, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A rule, or a file of them. A pattern is a line of a gitignore file: `*.o` anywhere, `/a/b` from
+/// the root of the tree, `d/` directories only, `**` any number of directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilterRule {
+    /// Leaves out what the pattern matches; with `!` before it, takes it in again.
+    Exclude(String),
+    /// Takes in again what the pattern matches and an earlier rule leaves out.
+    Include(String),
+    /// The rules in a file, one a line; blank lines and those with `#` first are passed over.
+    File(PathBuf),
+}
+
+/// Which names of a tree are left out. The last rule that matches counts. A directory that is left
+/// out is not looked into, so that nothing beneath it can be taken in again.
+#[derive(Clone, Default)]
+pub struct Filter(Option<Arc<Gitignore>>);
+
+impl Filter {
+    /// A filter of these rules, in this order.
+    ///
+    /// # Errors
+    /// A pattern makes no sense, or a file can't be read. The fault names the file and the line.
+    pub fn new(rules: &[FilterRule]) -> Result<Self, Fault> {
+        let mut builder = GitignoreBuilder::new("");
+        builder.allow_unclosed_class(false);
+        for rule in rules {
+            match rule {
+                FilterRule::Exclude(pattern) => add(&mut builder, "", pattern, pattern)?,
+                FilterRule::Include(pattern) => {
+                    add(&mut builder, "!", pattern, &format!("!{pattern}"))?;
+                }
+                FilterRule::File(path) => add_file(&mut builder, path)?,
+            }
+        }
+        let rules = builder.build().map_err(|error| bad(&error.to_string()))?;
+        Ok(Self((rules.len() > 0).then(|| Arc::new(rules))))
+    }
+
+    /// Whether the entry at `path`, relative to the root of the tree, is left out by itself. What
+    /// is in a directory that is left out is never asked about.
+    #[must_use]
+    pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        let Some(rules) = &self.0 else { return false };
+        // A name that this system can't have is matched as near as can be.
+        let path = xdfs_sys::fs::path_from_bytes(path)
+            .unwrap_or_else(|_| String::from_utf8_lossy(path).into_owned().into());
+        rules.matched(&path, is_directory).is_ignore()
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules = self.0.as_ref().map_or(0, |rules| rules.len());
+        f.debug_struct("Filter").field("rules", &rules).finish()
+    }
+}
+
+fn bad(cause: &str) -> Fault {
+    Fault::new(Code::InvalidArgument, OPERATION, cause)
+        .hint("patterns are written as in a gitignore file")
+}
+
+/// Adds one pattern of its own.
+fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str, line: &str) -> Result<(), Fault> {
+    let is_nothing = pattern.trim_end().is_empty() || pattern.starts_with('#');
+    let is_twice = !sign.is_empty() && pattern.starts_with('!');
+    if is_nothing || is_twice || pattern.contains('\n') {
+        return Err(bad(&format!(
+            "'{}' is no pattern",
+            pattern.escape_default()
+        )));
+    }
+    let added = builder.add_line(None, line);
+    added.map_err(|error| bad(&error.to_string()))?;
+    Ok(())
+}
+
+fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<(), Fault> {
+    let name = path.as_os_str().as_encoded_bytes();
+    let io = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
+    let length = std::fs::metadata(path).map_err(|error| io(&error))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(bad(&format!("it is longer than {FILE_BYTES_MAX} bytes")).path(name));
+    }
+    let bytes = std::fs::read(path).map_err(|error| io(&error))?;
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    for (number, line) in (1..).zip(bytes.split(|b| *b == b'\n')) {
+        let at = |cause: &str| bad(&format!("line {number}: {cause}")).path(name);
+        let line = str::from_utf8(line).map_err(|_| at("it is not UTF-8"))?;
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let added = builder.add_line(None, line);
+        added.map_err(|error| at(&error.to_string()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(rules: &[&str]) -> Filter {
+        let rules = rules.iter().map(|r| FilterRule::Exclude((*r).into()));
+        Filter::new(&rules.collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn every_kind_of_rule() {
+        let rules = filter(&[
+            "*.o", "!keep.o", "/top", "d/", "a/**/z", "/in/x?", "[ab]1", "\\#h",
+        ]);
+        for (path, is_directory, out) in [
+            ("x.o", false, true),
+            ("deep/er/x.o", false, true),
+            ("keep.o", false, false),
+            ("deep/keep.o", false, false),
+            ("top", false, true),
+            ("deep/top", false, false),
+            ("d", true, true),
+            ("deep/d", true, true),
+            ("d", false, false),
+            ("a/z", false, true),
+            ("a/b/c/z", false, true),
+            ("b/z", false, false),
+            ("in/xy", false, true),
+            ("in/x", false, false),
+            ("q/in/xy", false, false),
+            ("a1", false, true),
+            ("c1", false, false),
+            ("#h", false, true),
+        ] {
+            assert_eq!(
+                rules.leaves_out(path.as_bytes(), is_directory),
+                out,
+                "{path}"
+            );
+        }
+        assert!(filter(&["*.o"]).leaves_out(b"\xff\xfe.o", false));
+        assert!(!Filter::default().leaves_out(b"x", false));
+    }
+
+    #[test]
+    fn the_last_rule_counts() {
+        let rules = [
+            FilterRule::Exclude("*.o".into()),
+            FilterRule::Include("a.o".into()),
+            FilterRule::Exclude("/a.o".into()),
+        ];
+        let rules = Filter::new(&rules).unwrap();
+        assert!(rules.leaves_out(b"a.o", false));
+        assert!(!rules.leaves_out(b"d/a.o", false));
+    }
+
+    #[test]
+    fn bad_rules_name_file_and_line() {
+        for bad in ["[a", "", " ", "#x", "a\nb"] {
+            let rule = FilterRule::Exclude(bad.into());
+            let fault = Filter::new(&[rule]).unwrap_err();
+            assert_eq!(fault.code, Code::InvalidArgument, "{bad}");
+        }
+        assert!(Filter::new(&[FilterRule::Include("!x".into())]).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        std::fs::write(&path, "# words\r\n\r\n*.o\r\n[z-a]\n").unwrap();
+        let fault = Filter::new(&[FilterRule::File(path.clone())]).unwrap_err();
+        assert_eq!(fault.path, path.as_os_str().as_encoded_bytes());
+        assert!(fault.cause.starts_with("line 4:"), "{fault}");
+        std::fs::write(&path, "\u{feff}*.o\r\n!a.o\n").unwrap();
+        let rules = Filter::new(&[FilterRule::File(path)]).unwrap();
+        assert!(rules.leaves_out(b"b.o", false) && !rules.leaves_out(b"a.o", false));
+        let missing = folder.path().join("missing");
+        let fault = Filter::new(&[FilterRule::File(missing)]).unwrap_err();
+        assert_eq!(fault.code, Code::NotFound);
+    }
+}

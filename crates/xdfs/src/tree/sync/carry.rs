@@ -1,0 +1,408 @@
+//! Carrying out what a comparison found: the only part of a synchronisation that changes things.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
+
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::{LocalStore, Store as _};
+
+use super::plan::{Action, Extra, Give, Late, Renaming};
+use crate::client::Client;
+use crate::paths::{Attributes, Call, PendingCall};
+use crate::tree::download::{self, Download};
+use crate::tree::moving::{Report, ends_session, wait_for_pack};
+use crate::tree::upload::{self, Upload};
+use crate::tree::{Cut, SyncStep, TreeOptions, join};
+
+/// Entries that are given to a mover at once.
+const BATCH_ENTRIES: usize = 128;
+/// Calls that are under way.
+const CALLS_MAX: usize = 64;
+
+/// Which way it goes, and the source.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Route<'a> {
+    Up(&'a Path),
+    Down(&'a [u8]),
+}
+
+/// Gives actions, until the flag is set.
+pub(super) type Actions<'a> = dyn Fn(&AtomicBool, &mut Give<'_>) + Sync + 'a;
+
+/// What changes the target.
+pub(super) struct Carrier<'a> {
+    client: &'a Client,
+    route: Route<'a>,
+    root: &'a [u8],
+    options: &'a TreeOptions,
+    cut: Cut,
+    store: LocalStore,
+}
+
+/// A change that was begun.
+enum Begun {
+    Here(Result<(), Fault>),
+    There(PendingCall),
+}
+
+impl<'a> Carrier<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        route: Route<'a>,
+        root: &'a [u8],
+        options: &'a TreeOptions,
+        cut: Cut,
+    ) -> Self {
+        Self {
+            client,
+            route,
+            root,
+            options,
+            cut,
+            store: LocalStore::unrooted(),
+        }
+    }
+
+    /// Moves what the actions name, while they are given.
+    pub(super) fn carry(
+        &self,
+        actions: &Actions<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let root = self.root.to_vec();
+        match self.route {
+            Route::Up(source) => {
+                let upload = Upload::new(self.client, source, root, self.options, self.cut);
+                let provide: &upload::Provider<'_> =
+                    &|upload, found, made| self.give_up(actions, upload, found, made);
+                upload.run(Some(provide), report)
+            }
+            Route::Down(source) => {
+                let cut = self.cut;
+                let download = Download::new(self.client, source, root, self.options, cut, None);
+                let provide: &download::Provider<'_> =
+                    &|download, found| self.give_down(actions, download, found);
+                download.run(Some(provide), report)
+            }
+        }
+    }
+
+    fn give_up(
+        &self,
+        actions: &Actions<'_>,
+        upload: &Upload<'_>,
+        found: &SyncSender<Vec<upload::Found>>,
+        made: &SyncSender<upload::Made>,
+    ) {
+        let mut batch = Vec::new();
+        let mut sets = upload.begin_pack();
+        actions(&upload.stop, &mut |action| match action {
+            Action::Copy {
+                path, attributes, ..
+            } => {
+                let is_directory = attributes.kind == crate::FileKind::Directory;
+                batch.push(upload::Found { path, is_directory });
+                batch.len() < BATCH_ENTRIES || found.send(std::mem::take(&mut batch)).is_ok()
+            }
+            Action::Set { path, attributes } => {
+                let entry = self.attributes_entry(&path, &attributes);
+                if !sets.entry(&entry) {
+                    upload.send(&mut sets, made);
+                    // A path is shorter than any pack.
+                    let _ = sets.entry(&entry);
+                }
+                true
+            }
+            Action::Failed { path, fault } => made.send(upload::Made::Failed(path, fault)).is_ok(),
+        });
+        upload.send(&mut sets, made);
+        let _ = found.send(batch);
+    }
+
+    fn give_down(
+        &self,
+        actions: &Actions<'_>,
+        download: &Download<'_>,
+        found: &SyncSender<download::Found>,
+    ) {
+        let mut batch: Vec<Late> = Vec::new();
+        let mut sets = Sets::new();
+        let tell = |failures: Vec<(Vec<u8>, Fault)>| {
+            for (path, fault) in failures {
+                let _ = found.send(download::Found::Failed(path, fault));
+            }
+        };
+        actions(&download.stop, &mut |action| match action {
+            Action::Copy {
+                path, attributes, ..
+            } => {
+                batch.push((path, attributes));
+                if batch.len() < BATCH_ENTRIES {
+                    return true;
+                }
+                let entries = std::mem::take(&mut batch);
+                found.send(download::Found::Entries(entries)).is_ok()
+            }
+            Action::Set { path, attributes } => {
+                let entry = self.attributes_entry(&path, &attributes);
+                if !sets.add(&entry) {
+                    tell(self.write(std::mem::replace(&mut sets, Sets::new())));
+                    sets.add(&entry);
+                }
+                true
+            }
+            Action::Failed { path, fault } => {
+                found.send(download::Found::Failed(path, fault)).is_ok()
+            }
+        });
+        tell(self.write(sets));
+        let _ = found.send(download::Found::Entries(batch));
+    }
+
+    fn attributes_entry<'e>(&self, path: &'e [u8], attributes: &Attributes) -> Entry<'e> {
+        let owner = Owner {
+            uid: attributes.uid,
+            gid: attributes.gid,
+            names: None,
+        };
+        Entry {
+            path,
+            metadata: Metadata {
+                mode: u16::try_from(attributes.mode).ok(),
+                mtime_ns: Some(attributes.mtime_ns),
+                owner: self.options.owner.then_some(owner),
+                ..Metadata::default()
+            },
+            content: Content::Attributes,
+        }
+    }
+
+    /// Writes attributes here; returns what failed.
+    fn write(&self, sets: Sets) -> Vec<(Vec<u8>, Fault)> {
+        if sets.paths.is_empty() {
+            return Vec::new();
+        }
+        let (memory, length) = sets.pack.finish();
+        let written = self.store.write_pack(self.root, true, &memory[..length]);
+        let fault_of = |number| match &written {
+            Ok(failures) => failures.of(number).cloned(),
+            Err(fault) => Some(fault.clone()),
+        };
+        (0..)
+            .zip(sets.paths)
+            .filter_map(|(number, path)| {
+                let fault = fault_of(number)?.path(&path);
+                Some((path, fault))
+            })
+            .collect()
+    }
+
+    /// Sets what is known of entries, in this order.
+    pub(super) fn set<'e>(
+        &self,
+        entries: impl Iterator<Item = (&'e Vec<u8>, &'e Attributes)>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let mut sets = Sets::new();
+        for (path, attributes) in entries {
+            let entry = self.attributes_entry(path, attributes);
+            if !sets.add(&entry) {
+                self.set_pack(std::mem::replace(&mut sets, Sets::new()), report)?;
+                sets.add(&entry);
+            }
+        }
+        self.set_pack(sets, report)
+    }
+
+    fn set_pack(&self, sets: Sets, report: &mut Report<'_>) -> Result<(), Fault> {
+        if sets.paths.is_empty() {
+            return Ok(());
+        }
+        match self.route {
+            Route::Up(source) => {
+                let root = self.root.to_vec();
+                let upload = Upload::new(self.client, source, root, self.options, self.cut);
+                wait_for_pack(upload.start_writer(sets.pack)?, report)
+            }
+            Route::Down(_) => {
+                for (path, fault) in self.write(sets) {
+                    report.failed(&path, &fault);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn make_root(&self) -> Result<(), Fault> {
+        self.finish(self.begin(Call::MakeDirectory {
+            path: self.root.to_vec(),
+            mode: None,
+            parents: true,
+        })?)
+    }
+
+    pub(super) fn make_durable(&self) -> Result<(), Fault> {
+        let path = self.root.to_vec();
+        self.finish(self.begin(Call::Sync { path })?)
+    }
+
+    fn begin(&self, call: Call) -> Result<Begun, Fault> {
+        match self.route {
+            Route::Up(_) => self.client.start_call(call).map(Begun::There),
+            Route::Down(_) => {
+                let done = self.store.call(&call, &mut |_| Ok(()));
+                Ok(Begun::Here(done.map(|_| ())))
+            }
+        }
+    }
+
+    fn finish(&self, begun: Begun) -> Result<(), Fault> {
+        match begun {
+            Begun::Here(result) => result,
+            Begun::There(call) => call.wait().map(|_| ()),
+        }
+    }
+
+    /// Makes calls, several at once and in any order, until the observer wants no more. `ended` is
+    /// told what came of each.
+    fn call_all<T>(
+        &self,
+        calls: impl Iterator<Item = (T, Call)>,
+        report: &mut Report<'_>,
+        ended: &mut dyn FnMut(T, Result<(), Fault>, &mut Report<'_>),
+    ) -> Result<(), Fault> {
+        let mut under_way = VecDeque::new();
+        let mut finish = |(what, begun): (T, Begun), report: &mut Report<'_>| {
+            match self.finish(begun) {
+                Err(fault) if ends_session(&fault) => return Err(fault),
+                result => ended(what, result, report),
+            }
+            report.progress();
+            Ok(())
+        };
+        for (what, call) in calls {
+            if report.is_stopped() {
+                break;
+            }
+            under_way.push_back((what, self.begin(call)?));
+            if under_way.len() >= CALLS_MAX
+                && let Some(first) = under_way.pop_front()
+            {
+                finish(first, report)?;
+            }
+        }
+        under_way
+            .into_iter()
+            .try_for_each(|begun| finish(begun, report))
+    }
+
+    /// Gives files their new names; what can't be renamed is added to `late`. Returns how many
+    /// were.
+    pub(super) fn rename(
+        &self,
+        renamings: Vec<Renaming>,
+        late: &mut Vec<Late>,
+        report: &mut Report<'_>,
+    ) -> Result<u64, Fault> {
+        let mut renamed = Vec::new();
+        let calls = renamings.into_iter().map(|renaming| {
+            let call = Call::Rename {
+                from: join(self.root, &renaming.from),
+                to: join(self.root, &renaming.to),
+                overwrite: false,
+            };
+            (renaming, call)
+        });
+        self.call_all(calls, report, &mut |renaming, result, report| {
+            let Renaming {
+                from,
+                to,
+                attributes,
+            } = renaming;
+            match result {
+                Ok(()) => {
+                    report.step(SyncStep::Rename, &to, Some(&from));
+                    renamed.push((to, attributes));
+                }
+                Err(_) => late.push((to, attributes)),
+            }
+        })?;
+        self.set(renamed.iter().map(|(path, a)| (path, a)), report)?;
+        Ok(renamed.len() as u64)
+    }
+
+    /// Removes names that files are to have, which are added to `late`.
+    pub(super) fn clear(
+        &self,
+        swaps: Vec<Late>,
+        late: &mut Vec<Late>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let calls = swaps.into_iter().map(|swap| {
+            let path = join(self.root, &swap.0);
+            (swap, Call::RemoveFile { path })
+        });
+        self.call_all(calls, report, &mut |swap, result, report| match result {
+            Err(fault) if fault.code != Code::NotFound => report.failed(&swap.0, &fault),
+            _ => late.push(swap),
+        })
+    }
+
+    /// Removes names, what is in a directory before it. Returns how many were.
+    pub(super) fn delete(&self, extras: Vec<Extra>, report: &mut Report<'_>) -> Result<u64, Fault> {
+        let mut deleted = 0;
+        let (mut directories, files): (Vec<_>, Vec<_>) =
+            extras.into_iter().partition(|extra| extra.is_directory);
+        let depth = |extra: &Extra| extra.path.iter().filter(|b| **b == b'/').count();
+        directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
+        let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
+        for level in std::iter::once(&*files).chain(levels) {
+            let calls = level.iter().map(|extra| {
+                let path = join(self.root, &extra.path);
+                let call = if extra.is_directory {
+                    Call::RemoveDirectory { path }
+                } else {
+                    Call::RemoveFile { path }
+                };
+                (extra, call)
+            });
+            self.call_all(calls, report, &mut |extra, result, report| match result {
+                Ok(()) => {
+                    deleted += 1;
+                    report.step(SyncStep::Delete, &extra.path, None);
+                }
+                // Somebody else was faster.
+                Err(fault) if fault.code == Code::NotFound => {}
+                Err(fault) => report.failed(&extra.path, &fault),
+            })?;
+        }
+        Ok(deleted)
+    }
+}
+
+/// Attributes that are to be set together.
+struct Sets {
+    pack: PackWriter,
+    paths: Vec<Vec<u8>>,
+}
+
+impl Sets {
+    fn new() -> Self {
+        Self {
+            pack: PackWriter::new(Vec::new(), PACK_BYTES_MAX),
+            paths: Vec::new(),
+        }
+    }
+
+    /// `false` if there is no room.
+    fn add(&mut self, entry: &Entry<'_>) -> bool {
+        let added = self.pack.entry(entry);
+        if added {
+            self.paths.push(entry.path.to_vec());
+        }
+        added
+    }
+}
