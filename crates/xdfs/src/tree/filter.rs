@@ -47,7 +47,7 @@ impl Filter {
             }
         }
         let rules = builder.build().map_err(|error| bad(&error.to_string()))?;
-        Ok(Self((rules.len() > 0).then(|| Arc::new(rules))))
+        Ok(Self((!rules.is_empty()).then(|| Arc::new(rules))))
     }
 
     /// Whether the entry at `path`, relative to the root of the tree, is left out by itself. What

@@ -540,7 +540,7 @@ fn a_directory_that_can_t_be_listed_keeps_what_is_beneath_it() {
     write(stage.target().join("closed/extra"), "3");
     write(stage.target().join("open/extra"), "4");
     let closed = stage.source().join("closed");
-    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o0)).unwrap();
     let (result, told) = stage.sync(&deleting()).unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o755)).unwrap();
     assert_eq!(told.failed, [("closed".into(), Code::PermissionDenied)]);
@@ -589,7 +589,7 @@ fn a_sync_that_is_stopped_deletes_nothing() {
 enum Node {
     File(u8, u16, u32),
     Link(u8),
-    Directory(Vec<(u8, Node)>),
+    Directory(Vec<(u8, Self)>),
 }
 
 fn node() -> impl Strategy<Value = Node> {

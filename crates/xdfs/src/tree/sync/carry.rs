@@ -42,6 +42,9 @@ pub(super) struct Carrier<'a> {
     store: LocalStore,
 }
 
+/// Is told what came of a change.
+type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) + 'e;
+
 /// A change that was begun.
 enum Begun {
     Here(Result<(), Fault>),
@@ -272,7 +275,7 @@ impl<'a> Carrier<'a> {
         &self,
         calls: impl Iterator<Item = (T, Call)>,
         report: &mut Report<'_>,
-        ended: &mut dyn FnMut(T, Result<(), Fault>, &mut Report<'_>),
+        ended: &mut Ended<'_, T>,
     ) -> Result<(), Fault> {
         let mut under_way = VecDeque::new();
         let mut finish = |(what, begun): (T, Begun), report: &mut Report<'_>| {

@@ -639,7 +639,7 @@ impl<'a> Comparison<'a> {
         state.outcome.late = late;
         state.outcome.extras.retain(|extra| {
             let is_blocked = || upwards(&extra.path).any(|path| blocked.contains(path));
-            !kept.contains(&extra.path) && !(extra.is_in_the_way && is_blocked())
+            !(kept.contains(&extra.path) || extra.is_in_the_way && is_blocked())
         });
         self.find_renames(state)
     }
