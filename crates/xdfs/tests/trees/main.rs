@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, reason = "tests of single files use more of it")]
 mod support;
 
 mod beside;
