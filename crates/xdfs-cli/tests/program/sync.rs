@@ -1,20 +1,12 @@
 //! `xdfs sync`, both ways.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 
-use crate::support::{self, Place, Run, Server, names};
+use crate::support::{Place, Server, names, xdfs};
 
 fn serve(place: &Place) -> Server {
-    Server::start_with(&place.root(), &["--insecure", "--listen", "127.0.0.1:0"])
-}
-
-/// Runs the program without protection, as the server does: exports take no packs yet.
-#[track_caller]
-fn xdfs<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
-    let words: Vec<OsString> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
-    support::xdfs(words.iter().map(|w| &**w).chain([OsStr::new("--insecure")]))
+    Server::start(&place.root())
 }
 
 fn write(path: impl AsRef<Path>, content: &str) {

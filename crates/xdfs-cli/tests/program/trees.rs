@@ -93,7 +93,7 @@ fn what_is_there_is_reported_file_by_file() {
     make_tree(Path::new(&here));
     xdfs(["cp", "-r", &here, &server.url("/")]).ok();
     let again = ["cp", "-r", "--json", &here, &server.url("/")];
-    let run = xdfs(again).fails(6, &["already"]);
+    let run = xdfs(again).fails(6, &["taken", "--force"]);
     assert!(run.result()["failed"].as_u64().unwrap() >= 101);
     xdfs(["cp", "-r", "-f", &here, &server.url("/")]).ok();
 }

@@ -43,6 +43,7 @@ struct Line<'a> {
     entries: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<u64>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
