@@ -181,7 +181,7 @@ impl Dir {
 
 /// Something that was found, by its path.
 #[derive(Debug)]
-pub struct Handle(PathBuf);
+pub struct Handle(pub(super) PathBuf);
 
 impl Handle {
     /// Finds what a path names by the ordinary rules, links followed.
