@@ -69,7 +69,7 @@ impl<K: Kernel> Pipeline<K> {
             && self.ended.is_none()
         {
             let idle = self.sender.is_idle() && self.receiver.is_idle();
-            let idle = idle && self.packs.being_made() == 0;
+            let idle = idle && self.packs.are_idle();
             if idle && self.transfers.is_empty() && self.calls.are_idle() {
                 self.end(Ok(()));
             } else if until.is_some_and(|t| t <= self.now) {

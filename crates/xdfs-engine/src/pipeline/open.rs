@@ -626,7 +626,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.live == 0 && opening == 0 && self.ended.is_none() {
             let idle = self.sender.is_idle()
                 && self.receiver.is_idle()
-                && self.packs.being_made() == 0
+                && self.packs.are_idle()
                 && self.calls.are_idle();
             let busy = !idle;
             let initiator = matches!(self.role, Role::Initiator(_));

@@ -20,6 +20,8 @@ pub(super) struct Packs {
     /// Of those, the ones that nobody wants any more.
     unwanted: BTreeSet<FileId>,
     arriving: BTreeMap<FileId, Arriving>,
+    /// Packs that are carried out or wait for that, those that nobody wants any more included.
+    carried_out: usize,
 }
 
 impl Packs {
@@ -29,12 +31,18 @@ impl Packs {
             made: BTreeMap::new(),
             unwanted: BTreeSet::new(),
             arriving: BTreeMap::new(),
+            carried_out: 0,
         }
     }
 
     /// Packs that are being made.
     pub(super) fn being_made(&self) -> usize {
         self.made.len()
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn are_idle(&self) -> bool {
+        self.made.is_empty() && self.carried_out == 0
     }
 
     /// Whether a pack is being made.
@@ -101,6 +109,13 @@ impl<K: Kernel> Pipeline<K> {
             }
             (Role::Initiator(_), None) => return,
         };
+        // Files that the peer cancelled don't count in the machine, and yet take memory here.
+        if self.packs.arriving.len() + self.packs.carried_out >= self.limits.open_files_max {
+            let cause = "too many packs wait to be carried out";
+            let fault = Fault::new(Code::LimitExceeded, "take a pack", cause).path(&root);
+            self.receiver.fail(offer.file, fault);
+            return;
+        }
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
         let threads = &self.packs.threads;
         let pack = threads.arriving(store, root.clone(), overwrite, length);
@@ -118,8 +133,9 @@ impl<K: Kernel> Pipeline<K> {
         let Some(pack) = self.packs.arriving.remove(&file) else {
             return false;
         };
-        if let Err(fault) = self.packs.threads.carry_out(file, pack) {
-            self.receiver.fail(file, fault);
+        match self.packs.threads.carry_out(file, pack) {
+            Ok(()) => self.packs.carried_out += 1,
+            Err(fault) => self.receiver.fail(file, fault),
         }
         true
     }
@@ -148,19 +164,22 @@ impl<K: Kernel> Pipeline<K> {
                     file,
                     failures,
                     busy,
-                } => match failures {
-                    Ok(failures) => {
-                        let elapsed = self.transfers.get(&file).map_or(self.now, |t| {
-                            self.started.elapsed().saturating_sub(t.started)
-                        });
-                        let own = permille(busy, elapsed);
-                        if let Some(transfer) = self.transfers.get_mut(&file) {
-                            transfer.store_permille = own;
+                } => {
+                    self.packs.carried_out -= 1;
+                    match failures {
+                        Ok(failures) => {
+                            let elapsed = self.transfers.get(&file).map_or(self.now, |t| {
+                                self.started.elapsed().saturating_sub(t.started)
+                            });
+                            let own = permille(busy, elapsed);
+                            if let Some(transfer) = self.transfers.get_mut(&file) {
+                                transfer.store_permille = own;
+                            }
+                            self.receiver.published(file, own, failures);
                         }
-                        self.receiver.published(file, own, failures);
+                        Err(fault) => self.receiver.fail(file, fault),
                     }
-                    Err(fault) => self.receiver.fail(file, fault),
-                },
+                }
             }
         }
     }

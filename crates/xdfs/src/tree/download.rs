@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use xdfs_engine::DownloadJob;
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, FileKind};
-use crate::transfer::{LocalPlace, TransferOptions};
+use crate::transfer::TransferOptions;
 
 /// Directories that are listed at once, on short paths and on long ones.
 const LISTINGS_SHORT: usize = 4;
@@ -76,6 +76,8 @@ pub(super) struct Download<'a> {
     options: &'a TreeOptions,
     cut: Cut,
     store: LocalStore,
+    /// What is beneath the root and nothing else, whatever links lead there.
+    beneath: OnceLock<Arc<LocalStore>>,
     pub(super) stop: AtomicBool,
     directories: Directories,
 }
@@ -164,6 +166,7 @@ impl<'a> Download<'a> {
             options,
             cut,
             store: LocalStore::unrooted(),
+            beneath: OnceLock::new(),
             stop: AtomicBool::new(false),
             directories: Directories::new(attributes),
         }
@@ -262,8 +265,8 @@ impl<'a> Download<'a> {
             // What had no room in its pack, or was too large for it after all.
             self.send_wish(&mut state, report)?;
             match state.packs.take() {
-                Some(pack) => self.wait(pack, &mut state, report)?,
-                None => break,
+                Some(pack) if !report.is_stopped() => self.wait(pack, &mut state, report)?,
+                _ => break,
             }
         }
         std::mem::take(&mut state.large).finish(report)?;
@@ -407,33 +410,43 @@ impl<'a> Download<'a> {
         Ok(())
     }
 
+    /// Where large files go: nothing that the server sent leads out of it.
+    fn beneath(&self) -> Result<Arc<LocalStore>, Fault> {
+        if let Some(store) = self.beneath.get() {
+            return Ok(Arc::clone(store));
+        }
+        let root = xdfs_sys::fs::path_from_bytes(&self.root);
+        let root = root.map_err(|e| Fault::from_io("open the target", &self.root, &e))?;
+        let store = Arc::new(LocalStore::rooted(&root, false)?);
+        Ok(Arc::clone(self.beneath.get_or_init(|| store)))
+    }
+
     fn start_large(
         &self,
         path: Vec<u8>,
         state: &mut Fetching,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let target = join(&self.root, &path);
-        let local = match xdfs_sys::fs::path_from_bytes(&target) {
-            Ok(local) => local,
-            Err(error) => {
-                let fault = Fault::from_io("name a file", &target, &error);
-                report.failed(&path, &fault);
-                return Ok(());
-            }
-        };
         // The pack that makes the directory may be on its way.
         let above = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
         let call = Call::MakeDirectory {
-            path: join(&self.root, &path[..above]),
+            path: path[..above].to_vec(),
             mode: None,
             parents: true,
         };
-        let started = self.store.call(&call, &mut |_| Ok(())).and_then(|_| {
-            let source = join(self.source, &path);
+        let started = self.beneath().and_then(|store| {
+            if above > 0 {
+                store.call(&call, &mut |_| Ok(()))?;
+            }
+            let job = DownloadJob {
+                source: join(self.source, &path),
+                store,
+                target: path.clone(),
+                name: Vec::new(),
+                wish: None,
+            };
             let options = transfer_options(self.options);
-            self.client
-                .download(&source, &LocalPlace::Path(local), &options)
+            self.client.start(&options, JobKind::Download(job))
         });
         match started {
             Ok(transfer) => state.large.push(path, transfer, report),
@@ -586,6 +599,10 @@ impl Store for Seen {
                 Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
                 _ => Came::Moved(Item::of(&entry)),
             });
+        }
+        if came.is_empty() {
+            let cause = "the pack has none of the names that were asked for";
+            return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(root));
         }
         *self.lock() = came;
         LocalStore::unrooted().write_pack(root, overwrite, pack)

@@ -11,8 +11,8 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
-use xdfs_store::LocalStore;
 use xdfs_store::local::Added;
+use xdfs_store::{LocalStore, Store as _};
 
 use super::moving::{
     Item, Kind, LargeFiles, MovingPack, Packs, Report, ends_session, transfer_options,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::client::{Client, path_bytes};
 use crate::paths::Call;
-use crate::transfer::{LocalPlace, TransferOptions};
+use crate::transfer::TransferOptions;
 
 /// Names that the walker gives on at once, and how many such batches may wait.
 const BATCH_NAMES: usize = 256;
@@ -85,7 +85,9 @@ pub(super) fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     report.result.target.clone_from(&root);
-    let upload = Upload::new(client, source, root, options, Cut::new(round_trip));
+    let is_there = there.is_some() && root == target;
+    let mut upload = Upload::new(client, source, root, options, Cut::new(round_trip));
+    upload.into_there = is_there;
     upload.run(None, &mut report)?;
     report.finish()
 }
@@ -103,6 +105,8 @@ pub(super) struct Upload<'a> {
     /// Packs that were begun.
     packs: AtomicUsize,
     names: Names,
+    /// The directory at the server was there, and keeps its mode: it may be that of an export.
+    into_there: bool,
 }
 
 impl<'a> Upload<'a> {
@@ -123,6 +127,7 @@ impl<'a> Upload<'a> {
             stop: AtomicBool::new(false),
             packs: AtomicUsize::new(0),
             names: Mutex::default(),
+            into_there: false,
         }
     }
 
@@ -147,6 +152,9 @@ impl<'a> Upload<'a> {
                 scope.spawn(move || {
                     if let Err(fault) = self.gather(queue, &made) {
                         let _ = made.send(Made::Failed(Vec::new(), fault));
+                        // Or the walker would wait until somebody takes what it finds.
+                        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        while next().is_ok() {}
                     }
                 });
             }
@@ -418,10 +426,21 @@ impl<'a> Upload<'a> {
             }
             *made_directory = Some(above);
         }
-        let source = LocalPlace::Path(self.local(&path));
-        let target = join(&self.root, &path);
-        let options = transfer_options(self.options);
-        match self.client.upload(&source, &target, &options) {
+        let source_path = path_bytes(&self.local(&path));
+        let opened = LocalStore::unrooted().open_source(&source_path);
+        let started = opened.and_then(|source| {
+            let job = UploadJob {
+                source,
+                source_path,
+                target: join(&self.root, &path),
+                // A directory that stands there is no place for it.
+                name: Vec::new(),
+                pack: false,
+            };
+            let options = transfer_options(self.options);
+            self.client.start(&options, JobKind::Upload(job))
+        });
+        match started {
             Ok(transfer) => large.push(path, transfer, report),
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {
@@ -443,7 +462,13 @@ impl<'a> Upload<'a> {
             let (content, metadata) = match last {
                 Last::Link(first) => (Content::HardLink(first), Metadata::default()),
                 Last::Directory => match std::fs::symlink_metadata(self.local(path)) {
-                    Ok(meta) if meta.is_dir() => (Content::Attributes, metadata_of(&meta)),
+                    Ok(meta) if meta.is_dir() => {
+                        let mut metadata = metadata_of(&meta);
+                        if path.is_empty() && self.into_there {
+                            metadata.mode = None;
+                        }
+                        (Content::Attributes, metadata)
+                    }
                     // It is gone, or something else by now.
                     _ => continue,
                 },

@@ -372,6 +372,14 @@ fn a_source_that_says_nothing_deletes_nothing() {
         write(stage.target().join("file"), "1");
         let empty = stage.sync(&deleting()).unwrap_err();
         assert_eq!(empty.code, Code::InvalidArgument);
+        // What is left out says nothing either: an empty mount point has such names.
+        fs::create_dir(stage.source().join("lost+found")).unwrap();
+        let mut filtered = deleting();
+        let rule = FilterRule::Exclude("lost+found".into());
+        filtered.tree.filter = Filter::new(&[rule]).unwrap();
+        let empty = stage.sync(&filtered).unwrap_err();
+        assert_eq!(empty.code, Code::InvalidArgument);
+        fs::remove_dir(stage.source().join("lost+found")).unwrap();
         fs::remove_dir(stage.source()).unwrap();
         let missing = stage.sync(&deleting()).unwrap_err();
         assert_eq!(missing.code, Code::NotFound);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 
@@ -40,6 +41,7 @@ pub(super) struct Carrier<'a> {
     options: &'a TreeOptions,
     cut: Cut,
     store: LocalStore,
+    beneath: OnceLock<LocalStore>,
 }
 
 /// Is told what came of a change.
@@ -66,6 +68,7 @@ impl<'a> Carrier<'a> {
             options,
             cut,
             store: LocalStore::unrooted(),
+            beneath: OnceLock::new(),
         }
     }
 
@@ -240,23 +243,50 @@ impl<'a> Carrier<'a> {
     }
 
     pub(super) fn make_root(&self) -> Result<(), Fault> {
-        self.finish(self.begin(Call::MakeDirectory {
+        let call = Call::MakeDirectory {
             path: self.root.to_vec(),
             mode: None,
             parents: true,
-        })?)
+        };
+        match self.route {
+            Route::Up(_) => self.client.call(call).map(|_| ()),
+            Route::Down(_) => self.store.call(&call, &mut |_| Ok(())).map(|_| ()),
+        }
+    }
+
+    /// The path of an entry of the target, as [`Self::begin`] takes it.
+    fn at(&self, path: &[u8]) -> Vec<u8> {
+        match self.route {
+            Route::Up(_) => join(self.root, path),
+            Route::Down(_) => path.to_vec(),
+        }
+    }
+
+    /// The target on this machine: no link leads out of it.
+    fn beneath(&self) -> Result<&LocalStore, Fault> {
+        if let Some(store) = self.beneath.get() {
+            return Ok(store);
+        }
+        let root = xdfs_sys::fs::path_from_bytes(self.root);
+        let root = root.map_err(|e| Fault::from_io("open the target", self.root, &e))?;
+        let store = LocalStore::rooted(&root, false)?;
+        Ok(self.beneath.get_or_init(|| store))
     }
 
     pub(super) fn make_durable(&self) -> Result<(), Fault> {
-        let path = self.root.to_vec();
+        let path = match self.route {
+            Route::Up(_) => self.root.to_vec(),
+            Route::Down(_) => b"/".to_vec(),
+        };
         self.finish(self.begin(Call::Sync { path })?)
     }
 
+    /// Makes a call about the target.
     fn begin(&self, call: Call) -> Result<Begun, Fault> {
         match self.route {
             Route::Up(_) => self.client.start_call(call).map(Begun::There),
             Route::Down(_) => {
-                let done = self.store.call(&call, &mut |_| Ok(()));
+                let done = self.beneath()?.call(&call, &mut |_| Ok(()));
                 Ok(Begun::Here(done.map(|_| ())))
             }
         }
@@ -313,8 +343,8 @@ impl<'a> Carrier<'a> {
         let mut renamed = Vec::new();
         let calls = renamings.into_iter().map(|renaming| {
             let call = Call::Rename {
-                from: join(self.root, &renaming.from),
-                to: join(self.root, &renaming.to),
+                from: self.at(&renaming.from),
+                to: self.at(&renaming.to),
                 overwrite: false,
             };
             (renaming, call)
@@ -345,7 +375,7 @@ impl<'a> Carrier<'a> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let calls = swaps.into_iter().map(|swap| {
-            let path = join(self.root, &swap.0);
+            let path = self.at(&swap.0);
             (swap, Call::RemoveFile { path })
         });
         self.call_all(calls, report, &mut |swap, result, report| match result {
@@ -364,7 +394,7 @@ impl<'a> Carrier<'a> {
         let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
         for level in std::iter::once(&*files).chain(levels) {
             let calls = level.iter().map(|extra| {
-                let path = join(self.root, &extra.path);
+                let path = self.at(&extra.path);
                 let call = if extra.is_directory {
                     Call::RemoveDirectory { path }
                 } else {

@@ -19,7 +19,7 @@ use xdfs_proto::{Code, Fault};
 use super::moving::{Item, Kind, Report};
 use super::{Cut, Durability, Observer, SyncStep, TreeOptions, TreeResult, not_a_directory};
 use crate::client::{Client, path_bytes};
-use crate::paths::{Attributes, FileKind};
+use crate::paths::{Attributes, Entry, FileKind};
 use carry::{Carrier, Route};
 use plan::{Action, Comparison, Extra, Give, Late, Outcome, Renaming};
 use side::Side;
@@ -190,8 +190,13 @@ fn check_source(
     }
     if options.delete && !is_forced {
         let names = source.list(b"", source.start_list(b""))?;
-        if names.is_empty() {
-            let cause = "the source is empty, and everything at the target would be deleted";
+        // What the filter leaves out says nothing about what is missing.
+        let filter = &options.tree.filter;
+        let is_kept = |entry: &Entry| {
+            !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
+        };
+        if !names.iter().any(is_kept) {
+            let cause = "the source has nothing, and everything at the target would be deleted";
             return Err(refused(Code::InvalidArgument, cause));
         }
     }

@@ -50,6 +50,8 @@ pub(super) type Late = (Vec<u8>, Attributes);
 pub(super) struct Extra {
     pub(super) path: Vec<u8>,
     pub(super) is_directory: bool,
+    /// It has content of its own, which may be wanted under another name.
+    is_file: bool,
     size: u64,
     /// It stands where something of another kind has to go.
     pub(super) is_in_the_way: bool,
@@ -649,7 +651,7 @@ impl<'a> Comparison<'a> {
         let mut by_size: HashMap<u64, Vec<usize>> = HashMap::new();
         let sizes: HashSet<u64> = missing.iter().map(|(_, a)| a.size).collect();
         for (at, extra) in state.outcome.extras.iter().enumerate() {
-            if !extra.is_directory && !extra.is_in_the_way && sizes.contains(&extra.size) {
+            if extra.is_file && !extra.is_in_the_way && sizes.contains(&extra.size) {
                 by_size.entry(extra.size).or_default().push(at);
             }
         }
@@ -736,6 +738,7 @@ fn only_target(
     state.outcome.extras.push(Extra {
         path,
         is_directory,
+        is_file: attributes.kind == FileKind::File,
         size: attributes.size,
         is_in_the_way,
     });
