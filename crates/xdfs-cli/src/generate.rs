@@ -107,6 +107,7 @@ mod tests {
                 "xdfs.1",
                 "xdfs-serve.1",
                 "xdfs-cp.1",
+                "xdfs-sync.1",
                 "xdfs-ls.1",
                 "xdfs-stat.1",
                 "xdfs-cat.1",
