@@ -196,7 +196,7 @@ fn check_source(
             !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
         };
         if !names.iter().any(is_kept) {
-            let cause = "the source has nothing, and everything at the target would be deleted";
+            let cause = "the source is empty, and everything at the target would be deleted";
             return Err(refused(Code::InvalidArgument, cause));
         }
     }
