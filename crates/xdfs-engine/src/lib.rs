@@ -19,6 +19,7 @@
 pub mod acceptor;
 mod channel;
 pub mod command;
+mod farewell;
 mod feeder;
 mod files;
 pub mod kernel;

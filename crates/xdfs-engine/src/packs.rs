@@ -5,7 +5,7 @@
 //! and take on the ids of the session before they touch a store. How many packs there are at once
 //! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
 
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,14 +18,13 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::farewell::part;
 use crate::security::take_on;
 
 /// Threads of a session: directories of one file system rarely take more writers well.
 const THREADS_MAX: usize = 4;
 /// Memory of packs that is kept for the next ones.
 const SPARES_MAX: usize = 16;
-/// How long the end of a session waits for packs that are being made or carried out.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Memory that packs were in, for further ones: fresh memory costs more than filling it.
 #[derive(Clone, Debug, Default)]
@@ -296,31 +295,12 @@ impl PackThreads {
             handles,
             ..
         } = self;
-        if handles.is_empty() {
-            return;
-        }
         drop((jobs, teller));
         // What nobody began isn't begun.
         if let Ok(queue) = queue.try_lock() {
             while queue.try_recv().is_ok() {}
         }
-        let deadline = Instant::now() + FAREWELL;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match done.recv_timeout(left) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    tracing::warn!("packs outlive their session: the file system holds them");
-                    return;
-                }
-            }
-        }
-        for handle in handles {
-            if handle.join().is_err() {
-                tracing::error!("a thread for packs panicked");
-            }
-        }
+        part("packs", &done, handles);
     }
 }
 

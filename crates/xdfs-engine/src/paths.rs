@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::farewell::part;
 use crate::files::{SessionFiles, Step};
 use crate::security::{Place, take_on};
 
@@ -32,9 +33,6 @@ use crate::security::{Place, take_on};
 const THREADS_MAX: usize = 4;
 /// Calls that are carried out or wait for a thread: enough to keep the threads busy.
 const JOBS_MAX: usize = 32;
-/// How long the end of a session waits for calls that are being carried out. A thread that a file
-/// system doesn't let go ends by itself when it does.
-const FAREWELL: Duration = Duration::from_secs(2);
 /// Between two tries of a call that has to wait for somebody else: at first, and at most.
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(30);
@@ -258,26 +256,7 @@ impl PathThreads {
         shared.added.notify_all();
         shared.files.end();
         drop((teller, running));
-        if handles.is_empty() {
-            return;
-        }
-        let deadline = Instant::now() + FAREWELL;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match done.recv_timeout(left) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    tracing::warn!("calls outlive their session: the file system holds them");
-                    return;
-                }
-            }
-        }
-        for handle in handles {
-            if handle.join().is_err() {
-                tracing::error!("a thread for calls panicked");
-            }
-        }
+        part("calls", &done, handles);
     }
 }
 
