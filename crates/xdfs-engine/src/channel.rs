@@ -42,6 +42,8 @@ pub(crate) struct Incoming {
     pub(crate) whole: bool,
     /// Payload bytes given to the storage, or dropped.
     pub(crate) done: usize,
+    /// The piece is the memory of the pack that the block is all of.
+    pub(crate) lent: bool,
     /// The piece that is being filled.
     pub(crate) piece: Option<(Buffer, usize)>,
 }
@@ -436,8 +438,9 @@ impl Channel {
 
     /// Takes the current piece away if nothing is in it.
     pub(crate) fn take_empty_piece(&mut self) -> Option<Buffer> {
-        let piece = &mut self.incoming.as_mut()?.piece;
-        piece
+        let incoming = self.incoming.as_mut().filter(|i| !i.lent)?;
+        incoming
+            .piece
             .take_if(|(_, filled)| *filled == 0)
             .map(|(buffer, _)| buffer)
     }

@@ -19,23 +19,28 @@ use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
 use crate::farewell::part;
+use crate::pool::Buffer;
 use crate::security::take_on;
 
 /// Threads of a session: directories of one file system rarely take more writers well.
 const THREADS_MAX: usize = 4;
 /// Memory of packs that is kept for the next ones.
 const SPARES_MAX: usize = 16;
+/// The least length of such memory in bytes: most packs have room in it.
+const SPARE_BYTES: usize = 1 << 20;
 
 /// Memory that packs were in, for further ones: fresh memory costs more than filling it.
 #[derive(Clone, Debug, Default)]
 pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spares {
-    /// Memory of some length, with any content.
+    /// Memory of at least `length` bytes, with any content.
     #[must_use]
-    pub fn take(&self) -> Vec<u8> {
+    pub fn take(&self, length: usize) -> Vec<u8> {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        spares.pop().unwrap_or_default()
+        let spare = spares.pop().filter(|spare| spare.len() >= length);
+        // Zeroed memory comes from the system untouched.
+        spare.unwrap_or_else(|| vec![0; length.max(SPARE_BYTES)])
     }
 
     /// Gives memory back.
@@ -112,29 +117,50 @@ pub(crate) struct Arriving {
     store: Arc<dyn Store>,
     root: Vec<u8>,
     overwrite: bool,
-    memory: Vec<u8>,
+    /// `None` while a channel has it.
+    memory: Option<Buffer>,
     length: usize,
 }
 
 impl Arriving {
+    /// Gives the memory to a channel that reads a block into it, if the block is all of the pack
+    /// and no other channel has it.
+    pub(crate) fn lend(&mut self, offset: u64, length: usize) -> Option<Buffer> {
+        let is_whole = offset == 0 && length == self.length;
+        self.memory.take_if(|_| is_whole)
+    }
+
+    /// Takes the memory back, with all of the pack if it is `whole`. If another channel brings the
+    /// same block meanwhile, there is other memory, in which a part may be missing.
+    pub(crate) fn take_back(&mut self, memory: Buffer, whole: bool) {
+        if whole || self.memory.is_none() {
+            self.memory = Some(memory);
+        }
+    }
+
     /// Takes bytes; what lies past the end is left out, as the machine lets nothing through there.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let at = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = at.saturating_add(bytes.len());
-        if end <= self.length
-            && let Some(room) = self.memory.get_mut(at..end)
-        {
+        if let Some(room) = self.room(offset, bytes.len()) {
             room.copy_from_slice(bytes);
         }
     }
 
     /// Takes zeros.
     pub(crate) fn zero(&mut self, offset: u64, length: u64) {
-        let at = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = at.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
-        if let Some(room) = self.memory.get_mut(at..end.min(self.length)) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if let Some(room) = self.room(offset, length) {
             room.fill(0);
         }
+    }
+
+    fn room(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
+        let at = usize::try_from(offset).ok()?;
+        let end = at.checked_add(length)?;
+        // A block may come twice, and a channel that has the memory for the first may never end.
+        let memory = self
+            .memory
+            .get_or_insert_with(|| Buffer::of(Vec::new(), self.length));
+        memory.get_mut(at..end)
     }
 }
 
@@ -206,15 +232,11 @@ impl PackThreads {
         length: usize,
     ) -> Arriving {
         let length = length.min(PACK_BYTES_MAX);
-        let mut memory = self.spares.take();
-        if memory.len() < length {
-            memory.resize(length, 0);
-        }
         Arriving {
             store,
             root,
             overwrite,
-            memory,
+            memory: Some(Buffer::of(self.spares.take(length), length)),
             length,
         }
     }
@@ -349,7 +371,7 @@ impl Worker {
                 wish,
             } => {
                 let pack = ids.clone().and_then(|()| {
-                    let mut writer = PackWriter::new(self.spares.take(), PACK_BYTES_MAX);
+                    let mut writer = PackWriter::new(self.spares.take(0), PACK_BYTES_MAX);
                     let result = store.read_pack(&root, &wish, &mut writer);
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();
@@ -366,11 +388,11 @@ impl Worker {
             }
             Job::CarryOut { file, pack } => {
                 let began = Instant::now();
-                let failures = ids.clone().and_then(|()| {
-                    let bytes = &pack.memory[..pack.length];
-                    pack.store.write_pack(&pack.root, pack.overwrite, bytes)
-                });
-                self.spares.give(pack.memory);
+                let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
+                let failures = ids
+                    .clone()
+                    .and_then(|()| pack.store.write_pack(&pack.root, pack.overwrite, &memory));
+                self.spares.give(memory.into_bytes());
                 Done::CarriedOut {
                     file,
                     failures,
@@ -408,4 +430,84 @@ impl Drop for Ending<'_> {
 fn defect(operation: &str) -> Fault {
     let cause = "it failed by a defect of the program";
     Fault::new(Code::Internal, operation, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_store::LocalStore;
+
+    use super::*;
+
+    fn arriving(length: usize) -> Arriving {
+        let store = Arc::new(LocalStore::unrooted());
+        Arriving {
+            store,
+            root: Vec::new(),
+            overwrite: false,
+            memory: Some(Buffer::of(vec![0xff; length + 1], length)),
+            length,
+        }
+    }
+
+    fn filled(pack: &mut Arriving, with: u8) -> Buffer {
+        let mut memory = pack.lend(0, pack.length).unwrap();
+        memory.fill(with);
+        memory
+    }
+
+    #[test]
+    fn memory_is_lent_to_one_channel_and_for_all_of_the_pack() {
+        let mut pack = arriving(8);
+        assert!(pack.lend(0, 7).is_none());
+        assert!(pack.lend(1, 8).is_none());
+        let memory = pack.lend(0, 8).unwrap();
+        assert_eq!(memory.len(), 8);
+        assert!(pack.lend(0, 8).is_none());
+        pack.take_back(memory, true);
+        assert!(pack.lend(0, 8).is_some());
+    }
+
+    #[test]
+    fn a_block_that_another_channel_brings_too_is_kept_whole() {
+        // The other channel has brought a part of it when the first is through.
+        let mut pack = arriving(8);
+        let first = filled(&mut pack, 1);
+        pack.write(0, &[1; 4]);
+        pack.take_back(first, true);
+        assert_eq!(*pack.memory.unwrap(), [1; 8]);
+        // The first breaks, and the other one is through.
+        let mut pack = arriving(8);
+        let mut first = pack.lend(0, 8).unwrap();
+        first[..2].fill(1);
+        pack.write(0, &[1; 8]);
+        pack.take_back(first, false);
+        assert_eq!(*pack.memory.unwrap(), [1; 8]);
+        // The first breaks, and the other one comes after that.
+        let mut pack = arriving(8);
+        let first = pack.lend(0, 8).unwrap();
+        pack.take_back(first, false);
+        let again = filled(&mut pack, 2);
+        pack.take_back(again, true);
+        assert_eq!(*pack.memory.unwrap(), [2; 8]);
+    }
+
+    #[test]
+    fn what_lies_past_the_end_is_left_out() {
+        let mut pack = arriving(4);
+        pack.write(0, &[1; 4]);
+        pack.write(2, &[2; 3]);
+        pack.write(u64::MAX, &[2]);
+        pack.zero(1, 2);
+        pack.zero(3, u64::MAX);
+        assert_eq!(*pack.memory.unwrap(), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn memory_that_is_too_short_is_not_given_again() {
+        let spares = Spares::default();
+        spares.give(vec![1; 3]);
+        assert!(spares.take(SPARE_BYTES + 1).len() > SPARE_BYTES);
+        spares.give(vec![1; 3]);
+        assert_eq!(spares.take(3), [1; 3]);
+    }
 }

@@ -23,6 +23,25 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// The first `len` bytes of `bytes`, which are of no pool and may lie anywhere.
+    pub(crate) fn of(mut bytes: Vec<u8>, len: usize) -> Self {
+        if bytes.len() < len {
+            bytes = vec![0; len];
+        }
+        Self {
+            bytes,
+            start: 0,
+            len,
+        }
+    }
+
+    /// The memory itself.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

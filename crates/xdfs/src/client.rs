@@ -50,6 +50,8 @@ pub struct Client {
     line: Arc<Line>,
     end: SessionEnd,
     path_bytes_max: usize,
+    /// The server is on this machine.
+    pub(crate) is_local: bool,
     identity: Option<Arc<SecureIdentity>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -88,6 +90,7 @@ impl Client {
             level: level.unwrap_or_default(),
         };
         let path_bytes_max = options.limits.path_bytes_max;
+        let is_local = dial.is_local();
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
         let end = SessionEnd::default();
@@ -110,6 +113,7 @@ impl Client {
             next_file: AtomicU32::new(1),
             end,
             path_bytes_max,
+            is_local,
             identity,
             thread: Some(thread),
         })

@@ -98,6 +98,17 @@ pub struct Dial {
     pub level: Level,
 }
 
+impl Dial {
+    /// Whether the acceptor is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.endpoints.iter().all(|endpoint| match endpoint {
+            Endpoint::Tcp(address) => address.ip().is_loopback(),
+            _ => true,
+        })
+    }
+}
+
 /// Who opened the session.
 #[derive(Debug)]
 enum Role {

@@ -102,11 +102,7 @@ pub(super) fn session_request(dial: &Dial, limits: &Limits) -> Result<SessionReq
 /// least, and few are in flight. On other paths every channel may be in the middle of a block, for
 /// which there must be buffers.
 fn automatic_block_size(dial: &Dial, channels: u32) -> u32 {
-    let local = dial.endpoints.iter().all(|endpoint| match endpoint {
-        Endpoint::Tcp(address) => address.ip().is_loopback(),
-        _ => true,
-    });
-    let channels = if local {
+    let channels = if dial.is_local() {
         1
     } else {
         dial.channels.unwrap_or(1).min(channels)
@@ -655,8 +651,14 @@ impl<K: Kernel> Pipeline<K> {
         };
         self.kernel.detach(channel.stream.as_mut());
         self.slots.remove(&channel.index);
-        if let Some((buffer, _)) = channel.incoming.take().and_then(|i| i.piece) {
-            self.receive_pool.give(buffer);
+        if let Some(mut incoming) = channel.incoming.take()
+            && let Some((buffer, _)) = incoming.piece.take()
+        {
+            if incoming.lent {
+                self.packs.take_back(incoming.header.file, buffer, false);
+            } else {
+                self.receive_pool.give(buffer);
+            }
         }
         if let Some(payload) = channel.take_outgoing() {
             self.take_back(payload);

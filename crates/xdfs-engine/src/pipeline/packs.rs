@@ -10,6 +10,7 @@ use super::transfer::permille;
 use super::{Pipeline, Role};
 use crate::kernel::Kernel;
 use crate::packs::{Arriving, Done, PackThreads};
+use crate::pool::Buffer;
 
 /// The packs of a session.
 #[derive(Debug)]
@@ -54,6 +55,20 @@ impl Packs {
     pub(super) fn unwant(&mut self, file: FileId) {
         if self.made.contains_key(&file) {
             self.unwanted.insert(file);
+        }
+    }
+
+    /// The memory of a pack that arrives, for a channel to read a block into it that is all of
+    /// the pack.
+    pub(super) fn lend(&mut self, file: FileId, offset: u64, length: usize) -> Option<Buffer> {
+        self.arriving.get_mut(&file)?.lend(offset, length)
+    }
+
+    /// Takes the memory of a pack back, with all of it if it is `whole`; that of a pack which
+    /// nobody wants any more is dropped.
+    pub(super) fn take_back(&mut self, file: FileId, memory: Buffer, whole: bool) {
+        if let Some(pack) = self.arriving.get_mut(&file) {
+            pack.take_back(memory, whole);
         }
     }
 
@@ -123,8 +138,9 @@ impl<K: Kernel> Pipeline<K> {
         let opened = self
             .receiver
             .opened(offer.file, root, self.block_size, Vec::new());
-        if let Err(fault) = opened {
-            self.receiver.fail(offer.file, fault);
+        match opened {
+            Ok(()) => self.want_channels_for_packs(),
+            Err(fault) => self.receiver.fail(offer.file, fault),
         }
     }
 

@@ -254,6 +254,7 @@ impl<K: Kernel> Pipeline<K> {
             header,
             whole: self.ordered.contains(&header.file),
             done: 0,
+            lent: false,
             piece: None,
         });
         Ok(Some(0))
@@ -271,6 +272,13 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(Step::Throttled);
         }
         let allowance = self.bounds.allowance();
+        if incoming.piece.is_none() && incoming.done == 0 && incoming.hasher.is_some() {
+            let (header, length) = (incoming.header, incoming.remaining);
+            if let Some(memory) = self.packs.lend(header.file, header.offset, length) {
+                incoming.lent = true;
+                incoming.piece = Some((memory, 0));
+            }
+        }
         if incoming.piece.is_none() {
             match self.receive_pool.take() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
@@ -343,6 +351,7 @@ impl<K: Kernel> Pipeline<K> {
             || full
             || (!complete
                 && !incoming.whole
+                && !incoming.lent
                 && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX)
         {
             self.pass_on(slot);
@@ -370,6 +379,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         let offset = header.offset + incoming.done as u64;
         incoming.done += len;
+        let lent = std::mem::take(&mut incoming.lent);
         let wanted = incoming.hasher.is_some();
         if let Some(hasher) = &mut incoming.hasher {
             hasher.update(&buffer[..len]);
@@ -386,7 +396,9 @@ impl<K: Kernel> Pipeline<K> {
             ((!wrong).then_some(fragment), wrong)
         });
         let taken = wanted && len > 0 && !wrong && self.receiver.has_file(header.file);
-        if taken && self.packs.write(header.file, offset, &buffer[..len]) {
+        if lent {
+            self.packs.take_back(header.file, buffer, !wrong);
+        } else if taken && self.packs.write(header.file, offset, &buffer[..len]) {
             self.receive_pool.give(buffer);
         } else if taken {
             let file = header.file;
@@ -440,9 +452,9 @@ impl<K: Kernel> Pipeline<K> {
     fn release_pieces(&mut self) {
         for slot in 0..self.channels.len() {
             let holds = self.channels[slot].as_ref().is_some_and(|c| {
-                c.incoming
-                    .as_ref()
-                    .is_some_and(|i| !i.whole && i.piece.as_ref().is_some_and(|(_, n)| *n > 0))
+                c.incoming.as_ref().is_some_and(|i| {
+                    !i.whole && !i.lent && i.piece.as_ref().is_some_and(|(_, n)| *n > 0)
+                })
             });
             if holds {
                 self.pass_on(slot);

@@ -23,6 +23,9 @@ const ONE_CHANNEL_BYTES: u64 = 16 << 20;
 /// Channels picked for a large file on a short path, and the most on a long one.
 const CHANNELS_SHORT: u32 = 4;
 const CHANNELS_LONG: u32 = 16;
+/// Channels picked for packs on a long path. Many that begin at once with little each would
+/// overrun the queue of the path when all of them have doubled what they send often enough.
+const CHANNELS_PACKS: u32 = 4;
 
 /// Where a download goes.
 #[derive(Clone, Debug)]
@@ -120,7 +123,11 @@ impl<K: Kernel> Pipeline<K> {
                         if let Some(transfer) = self.transfers.get_mut(&job.file) {
                             transfer.bytes_total = length;
                         }
-                        self.want_channels_for(length.filter(|_| !pack));
+                        if pack {
+                            self.want_channels_for_packs();
+                        } else {
+                            self.want_channels_for(length);
+                        }
                     }
                     Err(fault) => {
                         self.transfer_ended(job.file, Err(fault.path(source_path)));
@@ -208,6 +215,19 @@ impl<K: Kernel> Pipeline<K> {
             by_length.clamp(1, CHANNELS_LONG)
         };
         self.want_channels(wanted);
+    }
+
+    /// Picks the number of channels for packs, where the user left it open (initiator). Within one
+    /// machine further channels are no faster.
+    pub(super) fn want_channels_for_packs(&mut self) {
+        if matches!(self.role, Role::Initiator(_)) && !self.explicit_channels() {
+            let wanted = if self.is_short_path() {
+                1
+            } else {
+                CHANNELS_PACKS
+            };
+            self.want_channels(wanted);
+        }
     }
 
     /// Opens the sink of a file that is offered.

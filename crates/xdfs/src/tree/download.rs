@@ -59,7 +59,7 @@ pub(super) fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     report.result.target.clone_from(&root);
-    let cut = Cut::new(round_trip);
+    let cut = Cut::new(client, round_trip);
     let download = Download::new(client, source, root, options, cut, Some(attributes));
     download.run(None, &mut report)?;
     report.finish()

@@ -86,7 +86,7 @@ pub(super) fn run(
     let mut report = Report::new(&mut relay);
     report.result.target.clone_from(&root);
     let is_there = there.is_some() && root == target;
-    let mut upload = Upload::new(client, source, root, options, Cut::new(round_trip));
+    let mut upload = Upload::new(client, source, root, options, Cut::new(client, round_trip));
     upload.into_there = is_there;
     upload.run(None, &mut report)?;
     report.finish()
@@ -298,7 +298,7 @@ impl<'a> Upload<'a> {
     }
 
     pub(super) fn begin_pack(&self) -> PackWriter {
-        PackWriter::new(self.spares.take(), PACK_BYTES_MAX)
+        PackWriter::new(self.spares.take(0), PACK_BYTES_MAX)
     }
 
     pub(super) fn send(&self, pack: &mut PackWriter, made: &mpsc::SyncSender<Made>) {

@@ -142,7 +142,7 @@ fn run(
     if options.tree.dry_run {
         sync.tell(&mut report)?;
     } else {
-        let cut = Cut::new(round_trip);
+        let cut = Cut::new(client, round_trip);
         let carrier = Carrier::new(client, route, target.root(), &carried, cut);
         sync.execute(&carrier, &mut report)?;
     }
