@@ -1,9 +1,9 @@
-//! Two hosts of their own that are far apart, for the group `tree-wan`.
+//! Two hosts of their own that are far apart, for the groups `tree-wan` and `tree-wan-narrow`.
 //!
-//! Servers run on the right one, clients on the left one. The link adds 50 ms to each round trip,
-//! passes 1 Gbit/s each way and loses only what its queue of one round trip can't hold; TCP may
-//! take buffers of 64 MiB, so that one connection can fill it. Where the system gives no such
-//! network the answer says why. Called by `session`.
+//! Servers run on the right one, clients on the left one. The link adds 50 ms to each round trip.
+//! The narrow one passes 1 Gbit/s each way and loses what its queue of one round trip can't hold.
+//! TCP may take buffers of 64 MiB, so that one connection can fill it. Where the system gives no
+//! such network the answer says why. Called by `session`.
 
 use crate::line::Line;
 
@@ -21,6 +21,7 @@ mod linux {
     use xdfs_testkit::wan::{Direction, Link, Plan, Side, Wan};
 
     use super::{Far, Line};
+    use crate::options::Group;
 
     /// One way.
     const DELAY: Duration = Duration::from_millis(25);
@@ -38,9 +39,12 @@ mod linux {
     ];
 
     impl Far {
-        /// Makes the network; the error is one line for the report.
-        pub(crate) fn new() -> Result<Self, String> {
-            let link = Link::delay(DELAY).with_bandwidth(BANDWIDTH);
+        /// Makes the network of a group; the error is one line for the report.
+        pub(crate) fn new(group: Group) -> Result<Self, String> {
+            let mut link = Link::delay(DELAY);
+            if group == Group::TreeWanNarrow {
+                link = link.with_bandwidth(BANDWIDTH);
+            }
             let wan = Wan::new(Plan::new(link).with_offload())
                 .map_err(|error| format!("no emulated network: {error}"))?;
             for side in [wan.left(), wan.right()] {
@@ -121,7 +125,7 @@ pub(crate) struct Far {}
 #[cfg(not(target_os = "linux"))]
 impl Far {
     /// Says why there is none.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub(crate) fn new(_: crate::options::Group) -> Result<Self, String> {
         Err("no emulated network: it needs Linux".to_owned())
     }
 

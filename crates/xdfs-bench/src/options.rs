@@ -23,11 +23,12 @@ groups (default: all)
   private-mem       memory to memory, with the other kinds of protection, and a profile
   private-tiny      one 2-byte file, login by key, whole command, server already up
   private-channels  opening of a thousand channels
-  trees             the six groups of small files:
+  trees             the seven groups of small files:
   tree-a            1000 files of 1 to 512 KiB, 80 MB, tmpfs to tmpfs
   tree-b            2874 files of up to 258 KiB, 147 MB, tmpfs to tmpfs
   tree-c            100,000 files of 4 KiB, tmpfs to tmpfs
-  tree-wan          tree-b with 50 ms of added round trip at 1 Gbit/s, with rsync; needs root
+  tree-wan          tree-b with 50 ms of added round trip, with rsync; needs root
+  tree-wan-narrow   the same over a link of 1 Gbit/s
   tree-empty        a million empty files, upwards
   calls             stat calls a second
 
@@ -81,6 +82,8 @@ pub(crate) enum Group {
     TreeC,
     /// `TreeB` over a long way.
     TreeWan,
+    /// The same, and the way is narrow.
+    TreeWanNarrow,
     /// A million empty files.
     TreeEmpty,
     /// Calls about paths, without payload.
@@ -89,7 +92,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// Every group, in the order of the report.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Mem,
         Self::Shm,
         Self::Disk,
@@ -104,16 +107,18 @@ impl Group {
         Self::TreeB,
         Self::TreeC,
         Self::TreeWan,
+        Self::TreeWanNarrow,
         Self::TreeEmpty,
         Self::Calls,
     ];
 
     /// What the word `trees` stands for.
-    const TREES: [Self; 6] = [
+    const TREES: [Self; 7] = [
         Self::TreeA,
         Self::TreeB,
         Self::TreeC,
         Self::TreeWan,
+        Self::TreeWanNarrow,
         Self::TreeEmpty,
         Self::Calls,
     ];
@@ -125,6 +130,11 @@ impl Group {
         Self::PrivateTiny,
         Self::PrivateChannels,
     ];
+
+    /// Whether both sides are far apart.
+    pub(crate) fn is_far(self) -> bool {
+        matches!(self, Self::TreeWan | Self::TreeWanNarrow)
+    }
 
     /// The word on the command line.
     pub(crate) fn name(self) -> &'static str {
@@ -143,6 +153,7 @@ impl Group {
             Self::TreeB => "tree-b",
             Self::TreeC => "tree-c",
             Self::TreeWan => "tree-wan",
+            Self::TreeWanNarrow => "tree-wan-narrow",
             Self::TreeEmpty => "tree-empty",
             Self::Calls => "calls",
         }

@@ -159,6 +159,7 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
         | Group::TreeB
         | Group::TreeC
         | Group::TreeWan
+        | Group::TreeWanNarrow
         | Group::TreeEmpty
         | Group::Calls => {}
     }
@@ -244,7 +245,7 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
     let ours = [(Tool::Xdfs, Protection::Private), plain(Tool::Xdfs)];
     let rivals = match group {
         Group::TreeEmpty | Group::Calls => return vec![job(Direction::Up, plain(Tool::Xdfs))],
-        Group::TreeWan => vec![Tool::Rsync],
+        Group::TreeWan | Group::TreeWanNarrow => vec![Tool::Rsync],
         // The slow ones far from the middle, where xdfs and what it is close to are.
         _ => vec![Tool::Rclone, Tool::GridFtp, Tool::Rsync, Tool::Tar],
     };
@@ -255,7 +256,7 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
         ..*up
     });
     let down: Vec<Job> = down.collect();
-    if group != Group::TreeWan {
+    if !group.is_far() {
         jobs.push(job(Direction::Local, plain(Tool::Cp)));
     }
     jobs.extend(down);
@@ -377,9 +378,11 @@ mod tests {
             let all = |job: &Job| (job.bytes, job.items) == (jobs[0].bytes, jobs[0].items);
             assert!(jobs.iter().all(all));
         }
-        let wan = jobs(Group::TreeWan, &options(&[]));
-        assert_eq!(wan.len(), 2 * 3);
-        assert!(wan.iter().all(|job| job.items == 2874));
+        for far in [Group::TreeWan, Group::TreeWanNarrow] {
+            let jobs = jobs(far, &options(&[]));
+            assert_eq!(jobs.len(), 2 * 3);
+            assert!(jobs.iter().all(|job| job.items == 2874));
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Session<'_> {
             let (tool, way) = (job.tool.name(), job.direction.name());
             note(format!("{tool} {way} is left out: it has no server here."));
         }
-        let far = match (group == Group::TreeWan).then(Far::new).transpose() {
+        let far = match group.is_far().then(|| Far::new(group)).transpose() {
             Ok(far) => far,
             Err(reason) => {
                 note(format!("Skipped: {reason}."));
@@ -316,6 +316,7 @@ impl Session<'_> {
             | Group::TreeB
             | Group::TreeC
             | Group::TreeWan
+            | Group::TreeWanNarrow
             | Group::TreeEmpty => {
                 meter::warm_memory(job.bytes + WARM_SPARE_BYTES);
             }

@@ -40,7 +40,9 @@ impl Shape {
     pub(crate) fn of(group: Group, quick: bool) -> Option<Self> {
         let (files, folders, least, most, aim) = match group {
             Group::TreeA => (1000, 100, 1 << 10, 512 << 10, 80_000_000),
-            Group::TreeB | Group::TreeWan => (2874, 56, 0, 258 << 10, 147_000_000),
+            Group::TreeB | Group::TreeWan | Group::TreeWanNarrow => {
+                (2874, 56, 0, 258 << 10, 147_000_000)
+            }
             Group::TreeC => (100_000, 1000, 4096, 4096, 409_600_000),
             Group::TreeEmpty => (1_000_000, 1000, 0, 0, 0),
             _ => return None,
@@ -184,12 +186,13 @@ fn count(root: &Path) -> io::Result<Found> {
 mod tests {
     use super::*;
 
-    const TREES: [Group; 5] = [
+    const TREES: [Group; 6] = [
         Group::TreeA,
         Group::TreeB,
         Group::TreeC,
         Group::TreeEmpty,
         Group::TreeWan,
+        Group::TreeWanNarrow,
     ];
 
     #[test]

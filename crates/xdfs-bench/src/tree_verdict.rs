@@ -83,10 +83,11 @@ impl<'a> Rows<'a> {
             let row = self.find(way, tool, Protection::None);
             compared(plain, row, &format!("against {what}"), Some(required))
         };
-        if self.group == Group::TreeWan {
+        if self.group.is_far() {
             let rsync = self.find(way, Tool::Rsync, Protection::None);
+            let required = (self.group == Group::TreeWan).then_some(2.0);
             return vec![
-                rival(Tool::Rsync, "the rsync daemon", 2.0),
+                compared(plain, rsync, "against the rsync daemon", required),
                 compared(private, rsync, "private, against the rsync daemon", None),
             ];
         }

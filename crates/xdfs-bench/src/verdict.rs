@@ -82,6 +82,7 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
             | Group::TreeB
             | Group::TreeC
             | Group::TreeWan
+            | Group::TreeWanNarrow
             | Group::TreeEmpty
             | Group::Calls => verdicts.extend(tree_verdict::verdicts(rows, *group)),
         }
@@ -435,7 +436,7 @@ pub(crate) mod tests {
     fn every_group_has_requirements() {
         assert_eq!(
             verdicts(&[], &options("all")).len(),
-            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 2 + 1)
+            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 4 + 2 + 1)
         );
     }
 }
