@@ -22,6 +22,7 @@ pub mod command;
 mod farewell;
 mod feeder;
 mod files;
+mod guard;
 pub mod kernel;
 mod packs;
 mod paths;
