@@ -6,6 +6,8 @@
 //!   neither is a read of bytes that are being written. So what is sent may be carried out in any
 //!   order, and may be sent again in another session.
 //! - An error of a write that was taken is told once, by the next call.
+//! - What was to be written under a lock that is lost isn't sent any more, and the error says which
+//!   bytes that were. All other writes are carried on.
 //! - What can't be done twice isn't sent again; who asked hears that nobody knows.
 
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use xdfs_proto::file::{
     LockSet,
 };
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::range::RangeSet;
+use xdfs_proto::{ByteRange, Code, Fault, Retry};
 
 use super::OpenOptions;
 use super::ahead::{Ahead, BLOCK_BYTES, Block};
@@ -30,6 +33,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Reads of one call of a program that are under way at once.
 const READS_MAX: usize = 32;
+/// Places of writes that an error names.
+const RANGES_TOLD: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -56,6 +61,8 @@ pub(super) struct State {
     dead: Option<Fault>,
     locks: LockSet,
     holding: u64,
+    /// What was to be written under locks that were lost, and wasn't; told with the failure.
+    unwritten: RangeSet,
     is_closed: bool,
 }
 
@@ -137,6 +144,7 @@ impl State {
             dead: None,
             locks: LockSet::default(),
             holding: 0,
+            unwritten: RangeSet::new(),
             is_closed: false,
         })
     }
@@ -160,7 +168,11 @@ impl State {
     /// Tells what failed since the last call.
     fn check(&mut self) -> Result<(), Fault> {
         if let Some(fault) = self.failure.take() {
-            return Err(fault);
+            let unwritten = std::mem::take(&mut self.unwritten);
+            return Err(match told(&unwritten) {
+                Some(hint) if fault.code == Code::LockLost => fault.hint(hint),
+                _ => fault,
+            });
         }
         self.dead.clone().map_or(Ok(()), Err)
     }
@@ -202,9 +214,29 @@ impl State {
     fn heard(&mut self, result: Result<Answer, Fault>) -> Result<Answer, Fault> {
         let lost = |fault: &Fault| fault.code == Code::LockLost;
         if result.as_ref().is_err_and(lost) {
-            self.locks = LockSet::default();
+            self.lose_locks();
         }
         result
+    }
+
+    /// The locks aren't held any more. What was gathered to be written under them must not be sent
+    /// without them.
+    fn lose_locks(&mut self) {
+        if let Some(extent) = self.behind.gathered()
+            && self.is_locked(extent.offset, Some(u64::from(extent.length)), true)
+        {
+            self.behind.take_gathered();
+            self.miss(&[extent]);
+        }
+        self.locks = LockSet::default();
+    }
+
+    /// Notes what isn't written because of a lock that was lost.
+    fn miss(&mut self, extents: &[Extent]) {
+        let range = |e: &Extent| ByteRange::at(e.offset, u64::from(e.length));
+        for range in extents.iter().filter_map(range) {
+            self.unwritten.insert(range);
+        }
     }
 
     /// Opens the file in another session, and sends again what isn't answered.
@@ -259,13 +291,11 @@ impl State {
             let holding = self.holding;
             match ask(&caller, FileCall::Renew { handle, holding }) {
                 Err(fault) if fault.code == Code::LockLost => {
-                    self.locks = LockSet::default();
-                    // What was written under a lock that isn't held any more must not be sent.
-                    let unsent = self.behind.sent_mut().any(|sent| sent.locked);
-                    if unsent {
-                        self.behind.give_up();
+                    self.lose_locks();
+                    for sent in self.behind.take_locked() {
+                        self.miss(&sent.extents);
                     }
-                    self.note(fault);
+                    self.note(self.named(fault));
                 }
                 result => {
                     result?;
@@ -407,8 +437,10 @@ impl State {
             }
             result => {
                 if let Err(fault) = self.heard(result) {
-                    let fault = self.named(fault);
-                    self.note(fault);
+                    if fault.code == Code::LockLost {
+                        self.miss(&sent.extents);
+                    }
+                    self.note(self.named(fault));
                 }
                 Ok(())
             }
@@ -752,7 +784,7 @@ impl State {
                     let before = std::mem::replace(&mut self.holding, holding);
                     if had && before != holding {
                         // Those of before are gone. Nobody is to believe in half of them.
-                        self.locks = LockSet::default();
+                        self.lose_locks();
                         self.call(&|own| FileCall::Unlock {
                             handle: own.handle,
                             range: LockRange::ALL,
@@ -826,6 +858,24 @@ impl State {
         };
         drained.and(closed)
     }
+}
+
+/// What the user is told of bytes that weren't written; `None` if there are none.
+fn told(unwritten: &RangeSet) -> Option<String> {
+    let ranges = unwritten.as_slice();
+    let some = ranges.iter().take(RANGES_TOLD);
+    let some: Vec<String> = some
+        .map(|r| format!("{} to {}", r.start, r.end - 1))
+        .collect();
+    let more = ranges.len().saturating_sub(some.len());
+    let more = match more {
+        0 => String::new(),
+        _ => format!(" and {more} more places"),
+    };
+    let list = some.join(", ");
+    (!ranges.is_empty()).then(|| {
+        format!("what was written to bytes {list}{more} under the lock may be missing: lock again")
+    })
 }
 
 fn ask(caller: &Caller, call: FileCall) -> Result<Answer, Fault> {
