@@ -19,6 +19,7 @@
 pub mod acceptor;
 mod channel;
 pub mod command;
+mod cost;
 mod farewell;
 mod feeder;
 mod files;

@@ -25,9 +25,11 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::cost::cost;
 use crate::farewell::part;
 use crate::files::{SessionFiles, Step};
 use crate::guard::guarded;
+use crate::rate::SharedRate;
 use crate::security::{Place, take_on};
 
 /// Threads of a session: so many calls that take long leave none for others.
@@ -47,6 +49,8 @@ pub(crate) enum Done {
     Finished {
         id: CallId,
         answer: Result<Answer, Fault>,
+        /// It was charged to a bound of its user.
+        is_charged: bool,
     },
     /// The listing made as many parts as it may, or was told to stop.
     Paused { id: CallId },
@@ -121,6 +125,8 @@ struct Shared {
     store: Arc<dyn Store>,
     files: SessionFiles,
     ids: Option<Ids>,
+    /// The bound of the user on bytes a second.
+    rate: Option<Arc<SharedRate>>,
     jobs: Mutex<Queue>,
     /// Something was put into the queue.
     added: Condvar,
@@ -152,6 +158,7 @@ impl PathThreads {
         store: Arc<dyn Store>,
         files: SessionFiles,
         ids: Option<Ids>,
+        rate: Option<Arc<SharedRate>>,
         place: Arc<Mutex<Place>>,
         notifier: Notifier,
     ) -> Self {
@@ -160,6 +167,7 @@ impl PathThreads {
             store,
             files,
             ids,
+            rate,
             jobs: Mutex::default(),
             added: Condvar::new(),
             parked: AtomicUsize::new(0),
@@ -322,7 +330,10 @@ fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
     while let Some(mut job) = shared.next_job() {
         let id = job.work.id;
         let end = match (&ids, &job.work.call) {
-            (Err(fault), call) => Some(Err(fault.clone().path(call.path()))),
+            (Err(fault), call) => {
+                let fault = fault.clone().path(call.path());
+                Some(finished(shared, call, id, Err(fault)))
+            }
             (Ok(()), Call::File(call)) => {
                 let now = Instant::now();
                 let may_wait = match job.wait {
@@ -331,30 +342,40 @@ fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
                 };
                 let step = || shared.files.step(&*shared.store, call, may_wait);
                 match guarded(job.work.call.operation(), step) {
-                    Err(fault) => Some(Err(fault)),
-                    Ok(Step::Done(answer)) => Some(answer),
+                    Err(fault) => Some(finished(shared, &job.work.call, id, Err(fault))),
+                    Ok(Step::Done(answer)) => Some(finished(shared, &job.work.call, id, answer)),
                     Ok(Step::Later) => {
                         let patience = SessionFiles::patience(call);
                         let begun = job.wait.is_none();
                         let wait = job.wait.map(|wait| wait.go_on(now));
                         job.wait = Some(wait.unwrap_or_else(|| Wait::begin(now, patience)));
                         shared.park(job);
-                        if begun {
-                            tell(shared, done, Done::Parked);
-                        }
-                        None
+                        begun.then_some(Done::Parked)
                     }
                 }
             }
-            (Ok(()), _) => {
-                let end = carry_out(shared, &job.work, &job.stop, done);
-                tell(shared, done, end);
-                None
-            }
+            (Ok(()), _) => Some(carry_out(shared, &job.work, &job.stop, done)),
         };
-        if let Some(answer) = end {
-            tell(shared, done, Done::Finished { id, answer });
+        if let Some(end) = end {
+            tell(shared, done, end);
         }
+    }
+}
+
+/// The end of a call, which is paid for here: the session may be over before the call is.
+fn finished(shared: &Shared, call: &Call, id: CallId, answer: Result<Answer, Fault>) -> Done {
+    let mut is_charged = false;
+    if let (Some(rate), Ok(answer)) = (&shared.rate, &answer) {
+        let bytes = cost(call, answer);
+        is_charged = bytes > 0;
+        if is_charged {
+            rate.charge(bytes);
+        }
+    }
+    Done::Finished {
+        id,
+        answer,
+        is_charged,
     }
 }
 
@@ -381,10 +402,7 @@ fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, done: &mpsc::Sende
     match guarded(operation, || shared.store.call(&work.call, &mut part)) {
         Ok(_) if paused => Done::Paused { id },
         // After a panic a listing isn't gone on with, also if it had to pause.
-        answer => Done::Finished {
-            id,
-            answer: answer.flatten(),
-        },
+        answer => finished(shared, &work.call, id, answer.flatten()),
     }
 }
 
