@@ -4,16 +4,18 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
-use xdfs_proto::Fault;
+use xdfs_proto::{Code, Fault};
 use xdfs_store::Source;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::guard::guarded;
 use crate::security::take_on;
 
 /// Blocks that are read ahead.
 const AHEAD: usize = 4;
+const READ: &str = "read the source";
 
 #[derive(Debug)]
 pub(crate) struct Feeder {
@@ -73,9 +75,10 @@ impl Feeder {
             Ok(Ok(block)) => Ok(Fed::Block(block)),
             Ok(Err(fault)) => Err(fault),
             Err(TryRecvError::Empty) => Ok(Fed::Wait),
+            // The end would have been told.
             Err(TryRecvError::Disconnected) => {
-                self.ended = true;
-                Ok(Fed::End)
+                let cause = "the thread that reads it is gone";
+                Err(Fault::new(Code::Internal, READ, cause))
             }
         }
     }
@@ -91,7 +94,8 @@ fn feed(
     let mut offset = 0;
     loop {
         let mut block = vec![0; block_size];
-        let result = source.read_at(offset, &mut block).map(|n| {
+        let read = || source.read_at(offset, &mut block);
+        let result = guarded(READ, read).flatten().map(|n| {
             offset += n as u64;
             block.truncate(n);
             block
@@ -113,4 +117,61 @@ fn wake(notifier: &Notifier) {
         readable: false,
         writable: false,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use xdfs_proto::frame::SourceTag;
+    use xdfs_store::SourceInfo;
+    use xdfs_sys::poll::Poller;
+
+    use super::*;
+
+    /// Has one block, and panics where the next would begin.
+    #[derive(Debug)]
+    struct Broken(SourceInfo);
+
+    impl Source for Broken {
+        fn info(&self) -> &SourceInfo {
+            &self.0
+        }
+
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+            assert_eq!(offset, 0, "on purpose");
+            Ok(buf.len())
+        }
+
+        fn verify_unchanged(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    /// What was read of it must not pass for all that it has.
+    #[test]
+    fn a_source_that_panics_has_failed_and_not_ended() {
+        let poller = Poller::new().unwrap();
+        let source = Box::new(Broken(SourceInfo {
+            length: None,
+            tag: SourceTag::default(),
+            mode: None,
+            mtime_ns: None,
+            random_reads: false,
+        }));
+        let mut feeder = Feeder::start(source, 10, poller.notifier(), None).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut blocks = 0;
+        let fault = loop {
+            match feeder.next() {
+                Ok(Fed::Block(block)) => blocks += block.len(),
+                Ok(Fed::Wait) => thread::sleep(Duration::from_millis(1)),
+                Ok(Fed::End) => panic!("it ended"),
+                Err(fault) => break fault,
+            }
+            assert!(Instant::now() < deadline, "nothing came");
+        };
+        assert_eq!((blocks, fault.code), (10, Code::Internal));
+        assert!(feeder.next().is_err());
+    }
 }

@@ -19,9 +19,11 @@
 pub mod acceptor;
 mod channel;
 pub mod command;
+mod cost;
 mod farewell;
 mod feeder;
 mod files;
+mod guard;
 pub mod kernel;
 mod packs;
 mod paths;

@@ -19,6 +19,7 @@ use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
 use crate::farewell::part;
+use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::take_on;
 
@@ -269,8 +270,6 @@ impl PackThreads {
     }
 
     fn submit(&mut self, job: Job) -> Result<(), Fault> {
-        // One that panicked is gone.
-        self.handles.retain(|handle| !handle.is_finished());
         let count = self.handles.len();
         if count < THREADS_MAX && self.running >= count {
             match self.start() {
@@ -342,22 +341,7 @@ impl Worker {
                 queue.unwrap_or_else(PoisonError::into_inner).recv()
             };
             let Ok(job) = job else { return };
-            let mut ending = Ending {
-                worker: &self,
-                defect: Some(match &job {
-                    Job::Make { file, .. } => Done::Made {
-                        file: *file,
-                        pack: Err(defect("make a pack")),
-                    },
-                    Job::CarryOut { file, .. } => Done::CarriedOut {
-                        file: *file,
-                        failures: Err(defect("carry out a pack")),
-                        busy: Duration::ZERO,
-                    },
-                }),
-            };
             let done = self.work(job, &ids);
-            ending.defect = None;
             self.tell(done);
         }
     }
@@ -372,7 +356,8 @@ impl Worker {
             } => {
                 let pack = ids.clone().and_then(|()| {
                     let mut writer = PackWriter::new(self.spares.take(0), PACK_BYTES_MAX);
-                    let result = store.read_pack(&root, &wish, &mut writer);
+                    let read = || store.read_pack(&root, &wish, &mut writer);
+                    let result = guarded("make a pack", read).flatten();
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();
                     let source = PackSource::new(memory, length, self.spares.clone());
@@ -389,9 +374,10 @@ impl Worker {
             Job::CarryOut { file, pack } => {
                 let began = Instant::now();
                 let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
-                let failures = ids
-                    .clone()
-                    .and_then(|()| pack.store.write_pack(&pack.root, pack.overwrite, &memory));
+                let failures = ids.clone().and_then(|()| {
+                    let write = || pack.store.write_pack(&pack.root, pack.overwrite, &memory);
+                    guarded("carry out a pack", write).flatten()
+                });
                 self.spares.give(memory.into_bytes());
                 Done::CarriedOut {
                     file,
@@ -411,25 +397,6 @@ impl Worker {
             writable: false,
         });
     }
-}
-
-/// Tells the end of a job also when the store panics.
-struct Ending<'a> {
-    worker: &'a Worker,
-    defect: Option<Done>,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        if let Some(done) = self.defect.take() {
-            self.worker.tell(done);
-        }
-    }
-}
-
-fn defect(operation: &str) -> Fault {
-    let cause = "it failed by a defect of the program";
-    Fault::new(Code::Internal, operation, cause)
 }
 
 #[cfg(test)]

@@ -25,8 +25,11 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::cost::cost;
 use crate::farewell::part;
 use crate::files::{SessionFiles, Step};
+use crate::guard::guarded;
+use crate::rate::SharedRate;
 use crate::security::{Place, take_on};
 
 /// Threads of a session: so many calls that take long leave none for others.
@@ -46,6 +49,8 @@ pub(crate) enum Done {
     Finished {
         id: CallId,
         answer: Result<Answer, Fault>,
+        /// It was charged to a bound of its user.
+        is_charged: bool,
     },
     /// The listing made as many parts as it may, or was told to stop.
     Paused { id: CallId },
@@ -120,6 +125,8 @@ struct Shared {
     store: Arc<dyn Store>,
     files: SessionFiles,
     ids: Option<Ids>,
+    /// The bound of the user on bytes a second.
+    rate: Option<Arc<SharedRate>>,
     jobs: Mutex<Queue>,
     /// Something was put into the queue.
     added: Condvar,
@@ -151,6 +158,7 @@ impl PathThreads {
         store: Arc<dyn Store>,
         files: SessionFiles,
         ids: Option<Ids>,
+        rate: Option<Arc<SharedRate>>,
         place: Arc<Mutex<Place>>,
         notifier: Notifier,
     ) -> Self {
@@ -159,6 +167,7 @@ impl PathThreads {
             store,
             files,
             ids,
+            rate,
             jobs: Mutex::default(),
             added: Condvar::new(),
             parked: AtomicUsize::new(0),
@@ -187,8 +196,6 @@ impl PathThreads {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn submit(&mut self, work: Work) -> Result<(), Fault> {
-        // One that panicked is gone.
-        self.handles.retain(|handle| !handle.is_finished());
         let count = self.handles.len();
         if count < THREADS_MAX && self.running.len() >= count {
             match self.start() {
@@ -311,90 +318,75 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Sends the end of a call also when the store panics.
-struct Ending<'a> {
-    shared: &'a Shared,
-    done: &'a mpsc::Sender<Done>,
-    id: CallId,
-    told: bool,
-}
-
-impl Ending<'_> {
-    fn tell(&mut self, done: Done) {
-        self.told |= !matches!(done, Done::Part { .. });
-        // If the session is over nobody listens.
-        let _ = self.done.send(done);
-        wake(self.shared);
-    }
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        if !self.told {
-            let cause = "carrying it out failed by a defect of the program";
-            self.tell(Done::Finished {
-                id: self.id,
-                answer: Err(Fault::new(Code::Internal, "answer a call", cause)),
-            });
-        }
-    }
+/// Tells the pipeline. If the session is over nobody listens.
+fn tell(shared: &Shared, done: &mpsc::Sender<Done>, what: Done) {
+    let _ = done.send(what);
+    wake(shared);
 }
 
 /// One thread.
 fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
     let ids = take_on(shared.ids.as_ref());
     while let Some(mut job) = shared.next_job() {
-        let mut ending = Ending {
-            shared,
-            done,
-            id: job.work.id,
-            told: false,
-        };
+        let id = job.work.id;
         let end = match (&ids, &job.work.call) {
-            (Err(fault), call) => Some(Err(fault.clone().path(call.path()))),
+            (Err(fault), call) => {
+                let fault = fault.clone().path(call.path());
+                Some(finished(shared, call, id, Err(fault)))
+            }
             (Ok(()), Call::File(call)) => {
                 let now = Instant::now();
                 let may_wait = match job.wait {
                     Some(wait) => now < wait.end,
                     None => !SessionFiles::patience(call).is_zero(),
                 };
-                match shared.files.step(&*shared.store, call, may_wait) {
-                    Step::Done(answer) => Some(answer),
-                    Step::Later => {
+                let step = || shared.files.step(&*shared.store, call, may_wait);
+                match guarded(job.work.call.operation(), step) {
+                    Err(fault) => Some(finished(shared, &job.work.call, id, Err(fault))),
+                    Ok(Step::Done(answer)) => Some(finished(shared, &job.work.call, id, answer)),
+                    Ok(Step::Later) => {
                         let patience = SessionFiles::patience(call);
                         let begun = job.wait.is_none();
                         let wait = job.wait.map(|wait| wait.go_on(now));
                         job.wait = Some(wait.unwrap_or_else(|| Wait::begin(now, patience)));
-                        ending.told = true;
                         shared.park(job);
-                        if begun {
-                            ending.tell(Done::Parked);
-                        }
-                        None
+                        begun.then_some(Done::Parked)
                     }
                 }
             }
-            (Ok(()), _) => {
-                let end = carry_out(shared, &job.work, &job.stop, &mut ending);
-                ending.tell(end);
-                None
-            }
+            (Ok(()), _) => Some(carry_out(shared, &job.work, &job.stop, done)),
         };
-        if let Some(answer) = end {
-            let id = ending.id;
-            ending.tell(Done::Finished { id, answer });
+        if let Some(end) = end {
+            tell(shared, done, end);
         }
     }
 }
 
-fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, ending: &mut Ending<'_>) -> Done {
+/// The end of a call, which is paid for here: the session may be over before the call is.
+fn finished(shared: &Shared, call: &Call, id: CallId, answer: Result<Answer, Fault>) -> Done {
+    let mut is_charged = false;
+    if let (Some(rate), Ok(answer)) = (&shared.rate, &answer) {
+        let bytes = cost(call, answer);
+        is_charged = bytes > 0;
+        if is_charged {
+            rate.charge(bytes);
+        }
+    }
+    Done::Finished {
+        id,
+        answer,
+        is_charged,
+    }
+}
+
+fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, done: &mpsc::Sender<Done>) -> Done {
     let id = work.id;
     let mut left = work.parts_max;
     let mut paused = false;
-    let result = shared.store.call(&work.call, &mut |answer| {
+    let mut part = |answer| {
         if left > 0 && !paused {
             left -= 1;
-            ending.tell(Done::Part { id, answer });
+            tell(shared, done, Done::Part { id, answer });
         } else {
             // It went on although it was told not to, or gives parts where there are none.
             paused = true;
@@ -405,11 +397,13 @@ fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, ending: &mut Endin
             return Err(Fault::new(Code::Cancelled, work.call.operation(), "enough"));
         }
         Ok(())
-    });
-    if paused {
-        return Done::Paused { id };
+    };
+    let operation = work.call.operation();
+    match guarded(operation, || shared.store.call(&work.call, &mut part)) {
+        Ok(_) if paused => Done::Paused { id },
+        // After a panic a listing isn't gone on with, also if it had to pause.
+        answer => finished(shared, &work.call, id, answer.flatten()),
     }
-    Done::Finished { id, answer: result }
 }
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ impl SharedRate {
         self.paid_at_ns.load(Ordering::Relaxed) <= self.time(now)
     }
 
+    /// Takes what was done already, and isn't of a session's payload.
+    pub(crate) fn charge(&self, bytes: u64) {
+        self.take(bytes, self.time(Instant::now()));
+    }
+
     /// Bytes that may pass between two looks at the time.
     pub(crate) fn quantum(&self) -> u64 {
         (u128::from(self.bytes_per_s) * BURST.as_nanos() / 1_000_000_000)
@@ -157,6 +162,14 @@ impl Bounds {
         }
         if let Some(share) = &mut self.share {
             share.take(bytes, now);
+        }
+    }
+
+    /// Waits for all that was taken of the bound with others so far, as if by this session: what
+    /// threads beside it have [charged](SharedRate::charge) is among that.
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(share) = &mut self.share {
+            share.paid_at_ns = share.rate.paid_at_ns.load(Ordering::Relaxed);
         }
     }
 

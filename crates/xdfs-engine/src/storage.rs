@@ -18,6 +18,7 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
+use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::take_on;
 
@@ -31,6 +32,7 @@ const GATHER_BYTES: usize = 1 << 20;
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// Buffers given back before the pipeline is woken for them.
 const WAKE_BUFFERS: usize = 4;
+const WRITE: &str = "write the file";
 
 /// Work for the storage side.
 #[derive(Debug)]
@@ -160,7 +162,8 @@ impl Worker {
                 self.flush();
                 if let Some(mut open) = self.sinks.remove(&file) {
                     // The file has failed already; a partial file that stays is no further harm.
-                    if let Err(fault) = open.sink.discard() {
+                    let discarded = guarded("discard the file", || open.sink.discard());
+                    if let Err(fault) = discarded.flatten() {
                         tracing::warn!(%fault, "the partial file could not be removed");
                     }
                 }
@@ -186,7 +189,8 @@ impl Worker {
                     return;
                 };
                 let start = Instant::now();
-                let result = open.sink.publish(length);
+                let publish = || open.sink.publish(length);
+                let result = guarded("publish the file", publish).flatten();
                 let busy = open.busy + start.elapsed();
                 self.done.push_back(match result {
                     Ok(()) => Completion::Published { file, busy },
@@ -238,7 +242,9 @@ impl Worker {
             let len = usize::try_from(range.end - at)
                 .unwrap_or(usize::MAX)
                 .min(zeros.len());
-            if let Err(fault) = open.sink.write_at(at, &[IoSlice::new(&zeros[..len])]) {
+            let slices = [IoSlice::new(&zeros[..len])];
+            let write = || open.sink.write_at(at, &slices);
+            if let Err(fault) = guarded(WRITE, write).flatten() {
                 self.fail(file, fault);
                 return;
             }
@@ -260,7 +266,7 @@ impl Worker {
                 break;
             };
             let start = Instant::now();
-            let result = open.write(run);
+            let result = guarded(WRITE, || open.write(run)).flatten();
             open.busy += start.elapsed();
             if let Err(fault) = result {
                 self.fail(file, fault);
@@ -283,7 +289,8 @@ impl Worker {
         }
         let start = Instant::now();
         let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
-        let result = open.sink.sync().and_then(|()| open.sink.record(&fresh));
+        let save = || open.sink.sync().and_then(|()| open.sink.record(&fresh));
+        let result = guarded("make the file durable", save).flatten();
         open.busy += start.elapsed();
         open.checkpoint_at = Instant::now();
         match result {
@@ -477,11 +484,7 @@ impl Storage {
             && let Err(mpsc::SendError(Job::Publish { file, .. } | Job::Write { file, .. })) =
                 thread.jobs.send(job)
         {
-            let fault = Fault::new(
-                Code::Internal,
-                "write the file",
-                "the storage thread has ended",
-            );
+            let fault = Fault::new(Code::Internal, WRITE, "the storage thread has ended");
             self.inline
                 .done
                 .push_back(Completion::Failed { file, fault });
@@ -506,3 +509,6 @@ impl Storage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -236,10 +236,21 @@ impl Answerer {
     /// listings, and calls that read files, wait until the peer has taken parts.
     #[must_use]
     pub fn next_work(&mut self) -> Option<Work> {
+        self.next_work_if(|_| true)
+    }
+
+    /// Like [`Self::next_work`], but calls that may not begin yet wait, and others overtake them.
+    #[must_use]
+    pub fn next_work_if(&mut self, may_begin: impl Fn(&Call) -> bool) -> Option<Work> {
         for _ in 0..self.waiting.len() {
             let number = self.waiting.pop_front()?;
             if self.slots[usize::from(number)].stop {
                 self.end(number, Err(stopped()));
+                continue;
+            }
+            let call = self.slots[usize::from(number)].call.as_ref();
+            if !call.is_some_and(&may_begin) {
+                self.waiting.push_back(number);
                 continue;
             }
             let Some(work) = self.start(number) else {

@@ -14,7 +14,11 @@
 //! Drain order: after every call that changes the machine, call [`Receiver::poll_output`] until it
 //! returns `None`.
 
+mod acks;
+
 use std::collections::{BTreeMap, VecDeque};
+
+use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
@@ -30,10 +34,6 @@ use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
 const MISMATCHES_MAX: u32 = 8;
 /// Ended files whose last word is kept, for an EOFR that comes again after a lost channel.
 const ANSWERS_KEPT: usize = 64;
-/// Payload bytes after which the channels' acknowledgements are due at once.
-const ACK_BYTES: u64 = 1 << 20;
-/// Data frames after which they are.
-const ACK_FRAMES: u32 = 64;
 
 /// What to do with the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +130,6 @@ struct File {
     end: Option<(u64, DigestValue, u16)>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Channel {
-    data_frames: u64,
-    told: u64,
-}
-
 /// A file that ended here.
 #[derive(Clone, Debug)]
 struct Ended {
@@ -154,11 +148,7 @@ pub struct Receiver {
     ended: VecDeque<Ended>,
     /// All numbers that were offered or asked for.
     numbers: FileNumbers,
-    channels: BTreeMap<ChannelIndex, Channel>,
-    /// Channels with data frames that weren't acknowledged, and the bytes of those.
-    unacknowledged: Vec<ChannelIndex>,
-    unacknowledged_bytes: u64,
-    unacknowledged_frames: u32,
+    acks: Acks,
     outputs: VecDeque<Output>,
 }
 
@@ -171,24 +161,20 @@ impl Receiver {
             files: BTreeMap::new(),
             ended: VecDeque::new(),
             numbers: FileNumbers::default(),
-            channels: BTreeMap::new(),
-            unacknowledged: Vec::new(),
-            unacknowledged_bytes: 0,
-            unacknowledged_frames: 0,
+            acks: Acks::default(),
             outputs: VecDeque::new(),
         }
     }
 
     /// A channel may bring blocks from now on.
     pub fn channel_up(&mut self, channel: ChannelIndex) {
-        self.channels.insert(channel, Channel::default());
+        self.acks.channel_up(channel);
     }
 
     /// A channel is gone. Control frames whose effect isn't seen yet are sent again, and the last
     /// words on files that ended: they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
-        self.channels.remove(&channel);
-        self.unacknowledged.retain(|c| *c != channel);
+        self.acks.channel_down(channel);
         for (&id, file) in &mut self.files {
             file.arriving.retain(|_, (_, on)| *on != channel);
             file.owe_dropped();
@@ -578,16 +564,7 @@ impl Receiver {
     }
 
     fn count(&mut self, channel: ChannelIndex, bytes: u64) {
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
-        if state.data_frames == state.told {
-            self.unacknowledged.push(channel);
-        }
-        state.data_frames += 1;
-        self.unacknowledged_bytes += bytes;
-        self.unacknowledged_frames += 1;
-        if self.unacknowledged_bytes >= ACK_BYTES || self.unacknowledged_frames >= ACK_FRAMES {
+        if self.acks.count(channel, bytes) {
             self.flush_acks();
         }
     }
@@ -596,29 +573,22 @@ impl Receiver {
     /// [`Receiver::flush_acks`] soon.
     #[must_use]
     pub fn has_acks(&self) -> bool {
-        !self.unacknowledged.is_empty()
+        !self.acks.are_told()
     }
 
     /// Whether an acknowledgement waits on this channel.
     #[must_use]
     pub fn owes_ack(&self, channel: ChannelIndex) -> bool {
-        self.unacknowledged.contains(&channel)
+        self.acks.owes(channel)
     }
 
     /// Emits the acknowledgements that wait.
     pub fn flush_acks(&mut self) {
-        self.unacknowledged_bytes = 0;
-        self.unacknowledged_frames = 0;
-        for channel in self.unacknowledged.drain(..) {
-            let Some(state) = self.channels.get_mut(&channel) else {
-                continue;
-            };
-            state.told = state.data_frames;
-            let frame = Frame::Ack {
-                data_frames: state.data_frames,
-            };
-            self.outputs.push_back(Output::TransmitOn(channel, frame));
-        }
+        let outputs = &mut self.outputs;
+        self.acks.tell(|channel, data_frames| {
+            let frame = Frame::Ack { data_frames };
+            outputs.push_back(Output::TransmitOn(channel, frame));
+        });
     }
 
     fn ended(

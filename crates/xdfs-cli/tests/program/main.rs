@@ -29,5 +29,7 @@ mod support;
 mod sync;
 #[cfg(unix)]
 mod trees;
+#[cfg(unix)]
+mod unreadable;
 mod usage;
 mod who;

@@ -69,7 +69,7 @@ fn scene() -> Scene {
     });
     let notifier = poller.notifier();
     Scene {
-        threads: PathThreads::new(store, files(), None, Arc::clone(&place), notifier),
+        threads: PathThreads::new(store, files(), None, None, Arc::clone(&place), notifier),
         began,
         go,
         place,
@@ -114,7 +114,7 @@ fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
     scene.began.recv().unwrap();
     for i in 2..100 {
         scene.threads.submit(work(i, space())).unwrap();
-        let Done::Finished { id, answer } = next(&mut scene.threads) else {
+        let Done::Finished { id, answer, .. } = next(&mut scene.threads) else {
             panic!("no end")
         };
         assert_eq!((id.sequence, answer), (i, Ok(Answer::Done)));

@@ -15,6 +15,7 @@ use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 use super::Pipeline;
 use super::control::shutting_down;
 use crate::command::{CallJob, CallPart};
+use crate::cost::is_costly;
 use crate::kernel::Kernel;
 use crate::paths::{Done, PathThreads};
 
@@ -29,6 +30,8 @@ pub(super) struct Calls {
     due: bool,
     /// Something in it waits until a channel can take more.
     waits: bool,
+    /// Something in it may wait until the bound on the rate lets it through.
+    throttled: bool,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,7 @@ impl Calls {
             side,
             due: false,
             waits: false,
+            throttled: false,
         }
     }
 
@@ -201,10 +205,12 @@ impl Calls {
         }
     }
 
-    /// Takes what the threads have done (acceptor).
-    pub(super) fn complete(&mut self) {
+    /// Takes what the threads have done (acceptor). Returns whether they have charged something to
+    /// a bound of the user.
+    pub(super) fn complete(&mut self) -> bool {
+        let mut has_charged = false;
         let Side::Acceptor(answering) = &mut self.side else {
-            return;
+            return has_charged;
         };
         while let Some(done) = answering.threads.completion() {
             self.due = true;
@@ -214,7 +220,12 @@ impl Calls {
                         answering.threads.stop(id);
                     }
                 }
-                Done::Finished { id, answer } => {
+                Done::Finished {
+                    id,
+                    answer,
+                    is_charged,
+                } => {
+                    has_charged |= is_charged;
                     answering.paused.remove(&id);
                     answering.answerer.finished(id, answer);
                 }
@@ -225,13 +236,14 @@ impl Calls {
                 }
             }
         }
+        has_charged
     }
 
-    /// The next frame to send.
-    fn next_frame(&mut self, is_draining: bool) -> Option<Frame> {
+    /// The next frame to send. Calls that cost something aren't begun unless the rate is open.
+    fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
         match &mut self.side {
             Side::Initiator(making) => making.next_frame(),
-            Side::Acceptor(answering) => answering.next_frame(is_draining),
+            Side::Acceptor(answering) => answering.next_frame(is_draining, is_rate_open),
         }
     }
 
@@ -291,7 +303,9 @@ impl Making {
 }
 
 impl Answering {
-    fn next_frame(&mut self, is_draining: bool) -> Option<Frame> {
+    fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
+        // What is refused costs nothing.
+        let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);
         loop {
             if let Some(answerer::Output::Transmit(frame)) = self.answerer.poll_output() {
                 return Some(frame);
@@ -299,7 +313,7 @@ impl Answering {
             if !self.threads.have_room() {
                 return None;
             }
-            let Some(work) = self.answerer.next_work() else {
+            let Some(work) = self.answerer.next_work_if(may_begin) else {
                 // Listings that nobody wants have ended by the question.
                 return match self.answerer.poll_output() {
                     Some(answerer::Output::Transmit(frame)) => Some(frame),
@@ -341,6 +355,8 @@ fn closed(call: &Call) -> Fault {
 impl<K: Kernel> Pipeline<K> {
     /// Does what the machine of the calls wants, as far as the channels take it.
     pub(super) fn drive_calls(&mut self) {
+        let is_rate_open = self.is_rate_open();
+        self.calls.due |= self.calls.throttled && is_rate_open;
         if !self.calls.due || self.ended.is_some() {
             return;
         }
@@ -349,12 +365,14 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         self.calls.due = false;
+        self.calls.throttled = !is_rate_open;
         loop {
             let Some(slot) = self.slot_for_calls() else {
                 self.calls.waits = true;
                 return;
             };
-            let Some(frame) = self.calls.next_frame(self.draining.is_some()) else {
+            let is_draining = self.draining.is_some();
+            let Some(frame) = self.calls.next_frame(is_draining, is_rate_open) else {
                 self.calls.waits = false;
                 return;
             };

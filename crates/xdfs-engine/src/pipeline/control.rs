@@ -387,7 +387,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Takes what the storage side and the threads of the calls have done.
     pub(super) fn complete(&mut self) {
-        self.calls.complete();
+        if self.calls.complete() {
+            self.bounds.catch_up();
+        }
         self.complete_packs();
         while let Some(completion) = self.storage.completion() {
             match completion {

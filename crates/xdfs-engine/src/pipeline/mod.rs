@@ -230,6 +230,7 @@ impl<K: Kernel> Pipeline<K> {
             Arc::clone(&admission.store),
             SessionFiles::new(Arc::clone(files), &admission.user),
             admission.ids.clone(),
+            admission.rate.clone(),
             Arc::clone(&place),
             kernel.notifier(),
         );

@@ -10,6 +10,7 @@ mod digests;
 mod files;
 mod joins;
 mod negative;
+mod packs;
 mod samples;
 
 use std::path::PathBuf;
@@ -45,8 +46,7 @@ fn compare(group: &str, about: &str, made: &[Value], negative: &[Value]) {
         let text = serde_json::to_string_pretty(&document).expect("JSON") + "\n";
         std::fs::write(&path, text).expect("the file of the vectors can be written");
     }
-    let text = std::fs::read_to_string(&path).expect("the file of the vectors");
-    let stored: Value = serde_json::from_str(&text).expect("JSON");
+    let stored = self::document(group);
     for list in ["vectors", "negative"] {
         let items = |d: &Value| d[list].as_array().cloned().unwrap_or_default();
         let (made, stored) = (items(&document), items(&stored));
@@ -61,10 +61,15 @@ fn compare(group: &str, about: &str, made: &[Value], negative: &[Value]) {
     }
 }
 
+/// A file of vectors as it stands.
+fn document(group: &str) -> Value {
+    let text = std::fs::read_to_string(file(group)).expect("the file of the vectors");
+    serde_json::from_str(&text).expect("JSON")
+}
+
 /// The bytes of every vector of a stored group, with the name.
 fn stored(group: &str) -> Vec<(String, Vec<u8>)> {
-    let text = std::fs::read_to_string(file(group)).expect("the file of the vectors");
-    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let document = document(group);
     let items = document["vectors"].as_array().expect("a list").clone();
     items
         .iter()
@@ -214,4 +219,12 @@ fn joins() {
 #[test]
 fn digests() {
     compare("digests", digests::ABOUT, &digests::vectors(), &[]);
+}
+
+#[test]
+fn packs() {
+    compare("packs", packs::ABOUT, &packs::vectors(), &packs::negative());
+    let stored = document("packs");
+    packs::check_stored(&stored);
+    packs::check_complete(&stored);
 }

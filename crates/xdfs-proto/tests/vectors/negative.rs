@@ -9,7 +9,7 @@ use xdfs_proto::wire::DecodeError;
 
 use crate::{hex, samples};
 
-fn entry(name: &str, bytes: &[u8], error: &DecodeError) -> Value {
+pub(crate) fn entry(name: &str, bytes: &[u8], error: &DecodeError) -> Value {
     json!({
         "name": name,
         "hex": hex(bytes),

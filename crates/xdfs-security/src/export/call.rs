@@ -353,7 +353,7 @@ impl Inside<'_, '_> {
         let ledger = &counted.ledger;
         match call {
             Call::MakeDirectory { path, .. } => {
-                let _alone = ledger.alone();
+                let _turn = ledger.turns.alone();
                 let before = self.missing(path);
                 take(counted, path, 0, before)?;
                 let result = self.pass(call);
@@ -366,28 +366,28 @@ impl Inside<'_, '_> {
                 self.pass(call).inspect_err(|_| ledger.give(0, 1))
             }
             Call::RemoveFile { path } | Call::RemoveDirectory { path } => {
-                let _alone = ledger.alone();
+                let _turn = ledger.turns.alone();
                 let length = counted.replaced(trimmed(path)).unwrap_or(0);
                 self.pass(call).inspect(|_| ledger.give(length, 1))
             }
             Call::RemoveTree { path } => {
                 let path = trimmed(path);
-                let mut alone = None;
+                let mut turn = None;
                 let removed = self.folder.files.remove_tree(path, &mut |removed| {
                     if let Some((path, found)) = removed {
                         ledger.removed(path, found.kind == FileKind::File, found.size);
                     }
                     // Given back first, so that it isn't asked for twice.
-                    alone = None;
+                    turn = None;
                     if removed.is_none() {
-                        alone = Some(ledger.alone());
+                        turn = Some(ledger.turns.alone());
                     }
                 });
-                drop(alone);
+                drop(turn);
                 removed.map(|entries| Answer::Removed { entries })
             }
             Call::Truncate { path, length } => {
-                let _alone = ledger.alone();
+                let _turn = ledger.turns.alone();
                 // Each name of the file is counted.
                 let found = self.stat(path, true)?;
                 let (before, names) = (found.size, found.links.max(1));
@@ -432,7 +432,7 @@ impl Inside<'_, '_> {
         let ledger = &counted.ledger;
         match call {
             Call::Rename { from, to, .. } => {
-                let _alone = ledger.alone();
+                let _turn = ledger.turns.alone();
                 let (from, to) = (trimmed(from), trimmed(to));
                 let replaced = counted.replaced(to);
                 let is_directory = self.stat(from, false)?.kind == FileKind::Directory;
@@ -449,7 +449,7 @@ impl Inside<'_, '_> {
                 Ok(answer)
             }
             Call::Link { existing, path } => {
-                let _alone = ledger.alone();
+                let _turn = ledger.turns.alone();
                 let found = self.stat(existing, false)?;
                 let is_file = found.kind == FileKind::File;
                 let length = if is_file { found.size } else { 0 };
@@ -475,17 +475,17 @@ impl Inside<'_, '_> {
         let mut hold = ledger
             .hold(&counted.root, quota, to, Some(length), replaced)
             .map_err(fault)?;
-        let mut shared = None;
+        let mut turn = None;
         let bytes = files.copy(from, to, overwrite, &mut |length| {
             // The source may have grown.
             let checked = self.terms.check_length(length);
             checked.and_then(|()| hold.reach(length)).map_err(fault)?;
-            shared = Some(ledger.shared());
+            turn = Some(ledger.turns.new_name());
             replaced = counted.replaced(to);
             Ok(())
         })?;
         hold.published(bytes, replaced);
-        drop(shared);
+        drop(turn);
         Ok(Answer::Copied { bytes })
     }
 }

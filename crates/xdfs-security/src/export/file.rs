@@ -211,7 +211,7 @@ impl Sink for ExportSink {
     fn publish(&mut self, length: u64) -> Result<(), Fault> {
         self.reach(length)?;
         let counted = self.folder.counted.as_ref();
-        let _shared = counted.map(|counted| counted.ledger.shared());
+        let _turn = counted.map(|counted| counted.ledger.turns.new_name());
         let replaced = counted.and_then(|counted| counted.replaced(&self.path));
         let result = self.inner.publish(length);
         match &result {

@@ -35,6 +35,7 @@ mod rights;
 mod store;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;

@@ -66,7 +66,7 @@ impl ExportStore {
             inner: opened.file,
             terms,
             path: inner.path,
-            place: opened.identity.inode,
+            number: opened.identity.inode,
             folder,
             unlinked: Mutex::new(0),
         };
@@ -143,8 +143,8 @@ struct ExportFile {
     terms: Terms,
     /// The path in the export.
     path: Vec<u8>,
-    /// Which of the locks of lengths is that of the file.
-    place: u64,
+    /// Of the file, for its turns.
+    number: u64,
     folder: Arc<Folder>,
     /// Bytes that were counted when the file had no name any more. Nobody else gives them back.
     unlinked: Mutex<u64>,
@@ -163,8 +163,7 @@ impl ExportFile {
         wanted: impl FnOnce(u64) -> u64,
         act: impl FnOnce() -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let lengths = counted.ledger.lengths(self.place);
-        let _sole = lengths.write().unwrap_or_else(PoisonError::into_inner);
+        let _turn = counted.ledger.turns.length(self.number);
         let before = self.inner.attributes()?;
         let wanted = wanted(before.size);
         self.check_length(wanted)?;
@@ -206,8 +205,7 @@ impl ExportFile {
             return act();
         };
         {
-            let lengths = counted.ledger.lengths(self.place);
-            let _shared = lengths.read().unwrap_or_else(PoisonError::into_inner);
+            let _turn = counted.ledger.turns.content(self.number);
             if end <= self.inner.attributes()?.size {
                 return act();
             }

@@ -5,14 +5,11 @@
 //! the share of a transfer while it runs, so that two at once can't pass the quota together.
 //!
 //! - A file that replaces another costs the difference. Until it is published both are there, so
-//!   that
-//!   the directory can take up twice the quota for that time and no more.
+//!   that the directory can take up twice the quota for that time and no more.
 //! - An unfinished file that stays for a later attempt costs what was announced for it, or else
-//!   what
-//!   it has; going on with it gives that back first. Else whoever breaks off enough transfers would
+//!   what it has; going on with it gives that back first. Else whoever breaks off enough transfers would
 //!   have no quota. (One whose name is so long that its hidden name is a hash can't be told by its
-//!   name
-//!   after a restart: it is counted, and not given back until the next one.)
+//!   name after a restart: it is counted, and not given back until the next one.)
 //! - What is changed in the directory by other means is seen after a restart of the server.
 
 use std::collections::HashMap;
@@ -20,9 +17,11 @@ use std::collections::hash_map::Entry;
 use std::fs::Metadata;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::{Code, Fault};
+
+use super::turns::Turns;
 
 /// Entries of a directory, with those beneath, that are counted before that is given up.
 const ENTRIES_MAX: u64 = 10_000_000;
@@ -30,8 +29,6 @@ const ENTRIES_MAX: u64 = 10_000_000;
 const STEP_BYTES: u64 = 16 << 20;
 /// Unfinished files that are known by name. More of them are counted, and not given back.
 const UNFINISHED_MAX: usize = 65_536;
-/// Locks on the lengths of files.
-const LENGTHS: usize = 64;
 /// The ends of the hidden names of the local store. A test holds them against what it makes.
 const PARTIAL_SUFFIX: &[u8] = b".xdfs-part";
 const JOURNAL_SUFFIXES: [&[u8]; 2] = [b".xdfs-journal", b".xdfs-journal-new"];
@@ -60,9 +57,8 @@ struct Usage {
 pub(super) struct Ledger {
     entries_max: u64,
     state: Mutex<State>,
-    changes: RwLock<()>,
-    /// Held by what changes the lengths of open files, and shared by what must not.
-    lengths: [RwLock<()>; LENGTHS],
+    /// Of those who change what is counted.
+    pub(super) turns: Turns,
 }
 
 #[derive(Debug)]
@@ -84,26 +80,8 @@ impl Ledger {
         Self {
             entries_max,
             state: Mutex::new(State::Uncounted),
-            changes: RwLock::new(()),
-            lengths: std::array::from_fn(|_| RwLock::new(())),
+            turns: Turns::default(),
         }
-    }
-
-    /// From the look at what a new file replaces until that is counted. Two transfers to one target
-    /// can't be, so that they share it.
-    pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
-        self.changes.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// From the look at what is about to be changed until that is counted. Else two that remove, or
-    /// replace, the same would both give back what it took.
-    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.changes.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The lock on the length of a file with this number; some files have one in common.
-    pub(super) fn lengths(&self, number: u64) -> &RwLock<()> {
-        &self.lengths[(number % LENGTHS as u64) as usize]
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -46,8 +46,9 @@ pub struct Limits {
     pub sessions_per_user_max: usize,
     /// Channels at once of one user, over all sessions.
     pub channels_per_user_max: usize,
-    /// Payload of one user in bytes a second, over all sessions and in both directions together;
-    /// `None` for no bound. The guard doesn't see payload: whoever moves it keeps this.
+    /// Payload of one user in bytes a second, over all sessions and in both directions together,
+    /// with what calls read, write and compute on the server; `None` for no bound. The guard
+    /// doesn't see payload: whoever moves it keeps this.
     pub bytes_per_second_per_user_max: Option<NonZeroU64>,
 }
 

@@ -14,6 +14,9 @@ mod common;
 mod journal;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
+mod open;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod packs;
 #[cfg(test)]
 mod paths;

@@ -84,6 +84,23 @@ impl Behind {
         self.sent.push_front(sent);
     }
 
+    /// Where the bytes belong that were gathered, if there are some.
+    pub(super) fn gathered(&self) -> Option<Extent> {
+        (!self.gathered.is_empty()).then_some(Extent {
+            offset: self.at,
+            length: u32::try_from(self.gathered.len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Takes out the writes that have to be done under a lock.
+    pub(super) fn take_locked(&mut self) -> Vec<Sent> {
+        let sent = std::mem::take(&mut self.sent);
+        let (locked, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent.locked);
+        self.sent = others.into();
+        self.bytes -= locked.iter().map(|sent| sent.bytes.len()).sum::<usize>();
+        locked
+    }
+
     pub(super) fn sent_mut(&mut self) -> impl Iterator<Item = &mut Sent> {
         self.sent.iter_mut()
     }
@@ -101,11 +118,8 @@ impl Behind {
 
     /// Whether bytes of these are gathered.
     pub(super) fn gathers(&self, offset: u64, length: u64) -> bool {
-        let gathered = Extent {
-            offset: self.at,
-            length: u32::try_from(self.gathered.len()).unwrap_or(u32::MAX),
-        };
-        !self.gathered.is_empty() && meet(&gathered, offset, length)
+        self.gathered()
+            .is_some_and(|gathered| meet(&gathered, offset, length))
     }
 
     /// Whether everything is answered.

@@ -224,7 +224,8 @@ impl RemoteFile {
     ///
     /// The locks of a value on its file last for `lease` (1 second to 1 hour, in seconds) after the
     /// latest use of it, also without a session; [`Self::renew`] is a use. Reads and writes of
-    /// bytes that are all locked happen under the lock, or fail with [`Code::LockLost`].
+    /// bytes that are all locked happen under the lock, or fail with [`Code::LockLost`], whose hint
+    /// names the bytes that may not have been written. Writes elsewhere are done all the same.
     ///
     /// # Errors
     /// What the server says; [`Code::LockLost`] if a lock of before isn't held any more: then none

@@ -6,21 +6,26 @@
 //!   neither is a read of bytes that are being written. So what is sent may be carried out in any
 //!   order, and may be sent again in another session.
 //! - An error of a write that was taken is told once, by the next call.
+//! - What was to be written under a lock that is lost isn't sent any more, and the error says which
+//!   bytes that were. All other writes are carried on.
 //! - What can't be done twice isn't sent again; who asked hears that nobody knows.
+
+mod locks;
+mod read;
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_proto::file::{
-    DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockRange,
-    LockSet,
+    DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockSet,
 };
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::range::RangeSet;
 use xdfs_proto::{Code, Fault, Retry};
 
 use super::OpenOptions;
-use super::ahead::{Ahead, BLOCK_BYTES, Block};
+use super::ahead::Ahead;
 use super::behind::{Behind, Sent};
 use super::line::Line;
 use crate::paths::{Caller, PendingCall};
@@ -28,8 +33,6 @@ use crate::paths::{Caller, PendingCall};
 /// Between two tries to open a session: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Reads of one call of a program that are under way at once.
-const READS_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -56,6 +59,8 @@ pub(super) struct State {
     dead: Option<Fault>,
     locks: LockSet,
     holding: u64,
+    /// What was to be written under locks that were lost, and wasn't; told with the failure.
+    unwritten: RangeSet,
     is_closed: bool,
 }
 
@@ -137,6 +142,7 @@ impl State {
             dead: None,
             locks: LockSet::default(),
             holding: 0,
+            unwritten: RangeSet::new(),
             is_closed: false,
         })
     }
@@ -160,7 +166,11 @@ impl State {
     /// Tells what failed since the last call.
     fn check(&mut self) -> Result<(), Fault> {
         if let Some(fault) = self.failure.take() {
-            return Err(fault);
+            let unwritten = std::mem::take(&mut self.unwritten);
+            return Err(match locks::told(&unwritten) {
+                Some(hint) if fault.code == Code::LockLost => fault.hint(hint),
+                _ => fault,
+            });
         }
         self.dead.clone().map_or(Ok(()), Err)
     }
@@ -196,15 +206,6 @@ impl State {
                 result => return self.heard(result),
             }
         }
-    }
-
-    /// Notes what an answer says of the locks.
-    fn heard(&mut self, result: Result<Answer, Fault>) -> Result<Answer, Fault> {
-        let lost = |fault: &Fault| fault.code == Code::LockLost;
-        if result.as_ref().is_err_and(lost) {
-            self.locks = LockSet::default();
-        }
-        result
     }
 
     /// Opens the file in another session, and sends again what isn't answered.
@@ -259,13 +260,11 @@ impl State {
             let holding = self.holding;
             match ask(&caller, FileCall::Renew { handle, holding }) {
                 Err(fault) if fault.code == Code::LockLost => {
-                    self.locks = LockSet::default();
-                    // What was written under a lock that isn't held any more must not be sent.
-                    let unsent = self.behind.sent_mut().any(|sent| sent.locked);
-                    if unsent {
-                        self.behind.give_up();
+                    self.lose_locks();
+                    for sent in self.behind.take_locked() {
+                        self.miss(&sent.extents);
                     }
-                    self.note(fault);
+                    self.note(self.named(fault));
                 }
                 result => {
                     result?;
@@ -302,12 +301,6 @@ impl State {
         self.ahead.forget();
         self.dead = Some(fault.clone());
         fault
-    }
-
-    /// Whether something is to be done under the locks that are held.
-    fn is_locked(&self, offset: u64, length: Option<u64>, exclusive: bool) -> bool {
-        let range = LockRange { offset, length };
-        self.locks.covers(&range, exclusive)
     }
 
     // Writing.
@@ -407,8 +400,10 @@ impl State {
             }
             result => {
                 if let Err(fault) = self.heard(result) {
-                    let fault = self.named(fault);
-                    self.note(fault);
+                    if fault.code == Code::LockLost {
+                        self.miss(&sent.extents);
+                    }
+                    self.note(self.named(fault));
                 }
                 Ok(())
             }
@@ -488,201 +483,6 @@ impl State {
         }
     }
 
-    // Reading.
-
-    /// Reads on, by what was asked for ahead.
-    pub(super) fn read_on(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.check()?;
-        if buf.is_empty() {
-            return Ok(0);
-        }
-        if self.is_pipe {
-            return self.read_pipe(buf);
-        }
-        if i64::try_from(self.position).is_err() {
-            // No system has files that go on there.
-            return Ok(0);
-        }
-        let count = self.ahead.copy(self.position, buf);
-        if count > 0 {
-            self.position += count as u64;
-            return Ok(count);
-        }
-        let count = if self.ahead.is_sequential(self.position) {
-            self.fetch()?;
-            self.ahead.copy(self.position, buf)
-        } else {
-            let most = buf.len().min(BLOCK_BYTES);
-            let read = self.read_at(self.position, &mut buf[..most])?;
-            self.ahead.jumped(self.position + read as u64);
-            read
-        };
-        self.position += count as u64;
-        Ok(count)
-    }
-
-    /// Brings the block at the position, and asks for those after it.
-    fn fetch(&mut self) -> Result<(), Fault> {
-        loop {
-            let position = self.position;
-            self.ahead.align(position);
-            while let Some(offset) = self.ahead.wanted(position) {
-                if self.behind.overlaps(offset, BLOCK_BYTES as u64) {
-                    if !self.ahead.is_empty() {
-                        break;
-                    }
-                    self.settle(offset, BLOCK_BYTES as u64)?;
-                }
-                let call = self.start_read(offset, BLOCK_BYTES);
-                self.ahead.push(Block { offset, call });
-            }
-            let Some(block) = self.ahead.pop() else {
-                return Ok(());
-            };
-            match self.read_answer(block.call) {
-                // A write beyond may make it longer.
-                Ok(bytes) if bytes.len() < BLOCK_BYTES && !self.behind.is_empty() => {
-                    self.ahead.forget();
-                    self.drain()?;
-                }
-                Ok(bytes) => {
-                    self.ahead.came(block.offset, bytes);
-                    return Ok(());
-                }
-                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
-                Err(fault) => {
-                    self.ahead.forget();
-                    return Err(self.named(fault));
-                }
-            }
-        }
-    }
-
-    fn start_read(&self, offset: u64, length: usize) -> Result<PendingCall, Fault> {
-        // Nothing is beyond the last byte that can be numbered.
-        let length = u64::try_from(length)
-            .unwrap_or(u64::MAX)
-            .min(u64::MAX - offset);
-        let call = FileCall::Read {
-            handle: self.handle,
-            locked: self.is_locked(offset, Some(length.max(1)), false),
-            extents: vec![Extent {
-                offset,
-                length: u32::try_from(length).unwrap_or(u32::MAX),
-            }],
-        };
-        self.caller.start_pending(Call::File(call))
-    }
-
-    fn read_answer(&mut self, call: Result<PendingCall, Fault>) -> Result<Arc<Vec<u8>>, Fault> {
-        let result = call.and_then(PendingCall::wait);
-        match self.heard(result)? {
-            Answer::File(FileAnswer::Data { bytes, .. }) => Ok(bytes),
-            _ => Err(unexpected("read a file")),
-        }
-    }
-
-    /// Reads what the file has now, as far as it goes.
-    pub(super) fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.check()?;
-        self.settle(offset, buf.len() as u64)?;
-        'again: loop {
-            let mut filled = 0;
-            let mut calls = std::collections::VecDeque::new();
-            let mut asked = 0;
-            while filled < buf.len() {
-                while asked < buf.len() && calls.len() < READS_MAX {
-                    let length = (buf.len() - asked).min(BLOCK_BYTES);
-                    let Some(at) = offset.checked_add(asked as u64) else {
-                        break;
-                    };
-                    if at == u64::MAX {
-                        break;
-                    }
-                    calls.push_back((length, self.start_read(at, length)));
-                    asked += length;
-                }
-                let Some((length, call)) = calls.pop_front() else {
-                    break;
-                };
-                let bytes = match self.read_answer(call) {
-                    Err(fault) if is_lost(&fault) => {
-                        self.recover_and_check(fault)?;
-                        continue 'again;
-                    }
-                    result => result.map_err(|fault| self.named(fault))?,
-                };
-                let count = bytes.len().min(length);
-                buf[filled..filled + count].copy_from_slice(&bytes[..count]);
-                filled += count;
-                if count < length {
-                    break;
-                }
-            }
-            if filled < buf.len() && !self.behind.is_empty() {
-                // A write beyond may make it longer.
-                self.drain()?;
-                continue 'again;
-            }
-            return Ok(filled);
-        }
-    }
-
-    /// Reads several pieces by one call.
-    pub(super) fn read_pieces(&mut self, pieces: &[(u64, u32)]) -> Result<Vec<Vec<u8>>, Fault> {
-        self.check()?;
-        let mut extents = Vec::with_capacity(pieces.len());
-        for &(offset, length) in pieces {
-            self.settle(offset, u64::from(length))?;
-            extents.push(Extent { offset, length });
-        }
-        // A write beyond may make the file longer.
-        self.drain()?;
-        let answer = self.call(&|own| {
-            let is_locked = |extent: &Extent| {
-                own.is_locked(extent.offset, Some(u64::from(extent.length.max(1))), false)
-            };
-            FileCall::Read {
-                handle: own.handle,
-                locked: extents.iter().all(is_locked),
-                extents: extents.clone(),
-            }
-        })?;
-        let Answer::File(FileAnswer::Data { lengths, bytes }) = answer else {
-            return Err(unexpected("read a file"));
-        };
-        let mut rest = &bytes[..];
-        let mut cut = |length: &u32| {
-            let (now, later) = rest
-                .split_at_checked(*length as usize)
-                .unwrap_or((rest, b""));
-            rest = later;
-            now.to_vec()
-        };
-        Ok(lengths.iter().map(&mut cut).collect())
-    }
-
-    fn read_pipe(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
-        let length = u32::try_from(buf.len().min(BLOCK_BYTES)).unwrap_or(u32::MAX);
-        loop {
-            let answer = self.call_once(&|own| FileCall::Read {
-                handle: own.handle,
-                locked: false,
-                extents: vec![Extent { offset: 0, length }],
-            });
-            match answer {
-                Err(fault) if is_to_be_asked_again(&fault) => {}
-                Ok(Answer::File(FileAnswer::Data { bytes, .. })) => {
-                    let count = bytes.len().min(buf.len());
-                    buf[..count].copy_from_slice(&bytes[..count]);
-                    return Ok(count);
-                }
-                Ok(_) => return Err(unexpected("read a file")),
-                Err(fault) => return Err(fault),
-            }
-        }
-    }
-
     // Everything else.
 
     pub(super) fn attributes(&mut self) -> Result<Attributes, Fault> {
@@ -717,94 +517,6 @@ impl State {
         self.check()?;
         self.is_dirty = false;
         Ok(())
-    }
-
-    /// Locks bytes; `false` if somebody else has them for longer than `wait`.
-    pub(super) fn lock(
-        &mut self,
-        range: LockRange,
-        exclusive: bool,
-        lease_s: u32,
-        wait: Duration,
-    ) -> Result<bool, Fault> {
-        self.drain()?;
-        // What is read under the lock is read anew.
-        self.ahead.forget();
-        let deadline = Instant::now() + wait;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-            let answer = self.call(&|own| FileCall::Lock {
-                handle: own.handle,
-                range,
-                exclusive,
-                lease_s,
-                wait_ms: left.min(xdfs_proto::file::WAIT_MS_MAX),
-            });
-            match answer {
-                Err(fault) if is_to_be_asked_again(&fault) => {
-                    if Instant::now() >= deadline {
-                        return Ok(false);
-                    }
-                }
-                Ok(Answer::File(FileAnswer::Held { holding })) => {
-                    let had = !self.locks.is_empty();
-                    let before = std::mem::replace(&mut self.holding, holding);
-                    if had && before != holding {
-                        // Those of before are gone. Nobody is to believe in half of them.
-                        self.locks = LockSet::default();
-                        self.call(&|own| FileCall::Unlock {
-                            handle: own.handle,
-                            range: LockRange::ALL,
-                        })?;
-                        let cause = "locks that were held before are held no more";
-                        let fault = Fault::new(Code::LockLost, "lock a file", cause);
-                        return Err(fault.path(&self.path));
-                    }
-                    self.locks.put(&range, exclusive);
-                    return Ok(true);
-                }
-                Ok(_) => return Err(unexpected("lock a file")),
-                Err(fault) => return Err(fault),
-            }
-        }
-    }
-
-    pub(super) fn unlock(&mut self, range: LockRange) -> Result<(), Fault> {
-        self.drain()?;
-        self.call(&|own| FileCall::Unlock {
-            handle: own.handle,
-            range,
-        })?;
-        self.locks.cut(&range);
-        Ok(())
-    }
-
-    pub(super) fn test_lock(
-        &mut self,
-        range: LockRange,
-        exclusive: bool,
-    ) -> Result<Option<xdfs_proto::file::HeldLock>, Fault> {
-        self.check()?;
-        let answer = self.call(&|own| FileCall::TestLock {
-            handle: own.handle,
-            range,
-            exclusive,
-        })?;
-        match answer {
-            Answer::File(FileAnswer::InTheWay(held)) => Ok(held),
-            _ => Err(unexpected("look for locks")),
-        }
-    }
-
-    pub(super) fn renew(&mut self) -> Result<(), Fault> {
-        self.check()?;
-        self.call(&|own| FileCall::Renew {
-            handle: own.handle,
-            holding: own.holding,
-        })?;
-        // A lock that was lost with a session shows there.
-        self.check()
     }
 
     /// Closes the file; told what failed, and never asked twice.

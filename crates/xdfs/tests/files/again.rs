@@ -186,6 +186,43 @@ fn locks_outlast_their_session_and_not_the_server() {
     assert_eq!(fs::read(scene.folders.there("f")).unwrap(), b"z");
 }
 
+/// A lock that is lost takes the writes under it along, and no others.
+#[test]
+fn only_what_was_written_under_a_lost_lock_is_given_up() {
+    let mut scene = Scene::new(8);
+    let client = scene.client();
+    let file = open(&client, "f", &both());
+    let there = scene.folders.there("f");
+    let range = |offset, length| LockRange {
+        offset,
+        length: Some(length),
+    };
+    let lock = || file.lock(range(0, 10), true, HOUR, Duration::ZERO).unwrap();
+    file.write_at(0, &[b'.'; 40]).unwrap();
+    file.sync().unwrap();
+    assert!(lock());
+    scene.restart();
+    for (offset, bytes) in [(2, &b"ab"[..]), (20, b"cd"), (5, b"ef"), (9, b"gh")] {
+        file.write_at(offset, bytes).unwrap();
+    }
+    let fault = file.sync().unwrap_err();
+    assert_eq!((fault.code, &*fault.path), (Code::LockLost, &b"f"[..]));
+    assert!(fault.hint.contains("bytes 2 to 3, 5 to 6 "), "{fault:?}");
+    file.sync().unwrap();
+    // The last one was only half under the lock, so that it needed none.
+    let expected = b".........gh.........cd..................";
+    assert_eq!(fs::read(&there).unwrap(), expected);
+    // Bytes that were not even sent when the lock was found to be lost.
+    assert!(lock());
+    scene.restart();
+    file.write_at(0, b"xyz").unwrap();
+    let fault = file.read_at(30, &mut [0; 4]).unwrap_err();
+    assert_eq!(fault.code, Code::LockLost);
+    assert!(fault.hint.contains("bytes 0 to 2 "), "{fault:?}");
+    file.close().unwrap();
+    assert_eq!(fs::read(&there).unwrap(), expected);
+}
+
 #[test]
 fn appending_is_not_done_twice() {
     let mut scene = Scene::new(5);

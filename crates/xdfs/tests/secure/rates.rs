@@ -4,7 +4,7 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use xdfs::LocalPlace;
+use xdfs::{Call, DigestKind, LocalPlace, OpenOptions};
 
 use crate::world::{Visit, World, assert_same, finish};
 
@@ -80,4 +80,66 @@ fn small_blocks_count_too() {
     alice.upload(&source, "copy").unwrap();
     assert_bounded(start, 2_000_000);
     assert_same(&source, &world.path("root/copy"));
+}
+
+/// What calls make the server read and write is paid for like payload, also by the next session.
+#[test]
+fn the_work_of_calls_counts_too() {
+    let world = world();
+    let there = world.path("root/there");
+    fs::write(&there, vec![7; 1_000_000]).unwrap();
+    let tree = world.path("root/tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..200 {
+        fs::write(tree.join(number.to_string()), "").unwrap();
+    }
+    let alice = alice(&world);
+    let path = || b"there".to_vec();
+    let sum = |length| Call::Checksum {
+        path: path(),
+        offset: 0,
+        length,
+        kind: DigestKind::Crc64Nvme,
+    };
+    let copy = Call::Copy {
+        from: path(),
+        to: b"copy".to_vec(),
+        overwrite: false,
+    };
+    let remove = Call::RemoveTree {
+        path: b"tree".to_vec(),
+    };
+    let costly = [
+        (sum(None), 1_000_000),
+        (copy, 1_000_000),
+        (remove, 201 * 4096),
+    ];
+    for (call, bytes) in costly {
+        let start = Instant::now();
+        alice.connect().unwrap().call(call).unwrap();
+        let client = alice.connect().unwrap();
+        // The next one waits until the first is paid for; what costs nothing doesn't have to.
+        let stat = Call::Stat {
+            path: path(),
+            follow: false,
+        };
+        client.call(stat).unwrap();
+        client.call(sum(Some(1))).unwrap();
+        assert_bounded(start, bytes);
+    }
+    let start = Instant::now();
+    let client = alice.connect().unwrap();
+    let options = OpenOptions {
+        read: true,
+        write: true,
+        ..OpenOptions::default()
+    };
+    let file = client.open_file(b"there", &options).unwrap();
+    file.write_at(0, &vec![8; 1_000_000]).unwrap();
+    file.sync().unwrap();
+    let mut back = vec![0; 1_000_000];
+    file.read_at(0, &mut back).unwrap();
+    file.close().unwrap();
+    assert_bounded(start, 1_500_000);
+    assert_eq!(fs::read(&there).unwrap(), back);
 }

@@ -1,5 +1,9 @@
 //! Tests of `quota.rs`.
 
+use xdfs_proto::file::FileFlags;
+use xdfs_proto::path::Call;
+use xdfs_store::FileRequest;
+
 use super::*;
 
 struct Scene {
@@ -362,4 +366,43 @@ fn a_failure_to_publish_is_counted_until_it_is_cleared_up() {
     std::fs::remove_dir(scene.temp.path().join("a")).unwrap();
     put(&*store, &of_length("q/a", 100), 100).unwrap();
     scene.assert_used(100, 1);
+}
+
+/// Whoever changes a file by its name, and whoever has it open, look at its length and count the
+/// change one after the other.
+#[test]
+fn one_file_by_name_and_open_at_once_is_counted_once() {
+    let scene = Scene::new("quota_bytes = 1000000");
+    let store = scene.store();
+    let open = FileRequest {
+        path: b"q/f".to_vec(),
+        flags: FileFlags {
+            read: false,
+            write: true,
+            append: false,
+            create: true,
+            exclusive: false,
+            truncate: false,
+        },
+        mode: None,
+        identity: None,
+    };
+    let opened = store.open_file(&open).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..2000_u64 {
+                opened.file.set_length(round % 7 * 100).unwrap();
+                opened.file.write_at(round % 5 * 100, b"x").unwrap();
+            }
+        });
+        for round in 0..2000_u64 {
+            let truncate = Call::Truncate {
+                path: b"q/f".to_vec(),
+                length: round % 3 * 150,
+            };
+            store.call(&truncate, &mut |_| Ok(())).unwrap();
+        }
+    });
+    let there = std::fs::metadata(scene.temp.path().join("f")).unwrap();
+    scene.assert_used(there.len(), 1);
 }

@@ -21,6 +21,8 @@ use crate::file::{File, FileRequest, OpenedFile};
 
 /// How often a file that others make and remove at the same time is looked for.
 const ATTEMPTS: u32 = 16;
+/// The largest offset in a file.
+const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 /// After so long somebody may have opened the other end of a pipe.
 const PIPE_RETRY_MS: u32 = 20;
 
@@ -223,11 +225,14 @@ impl File for LocalFile {
         let mut filled = 0;
         while filled < buf.len() {
             let at = offset.saturating_add(filled as u64);
-            // The largest offset that systems know; nothing is there.
-            if i64::try_from(at).is_err() {
+            // Systems know no larger offset, and refuse a read that goes beyond; nothing is there.
+            let room = OFFSET_MAX.saturating_sub(at);
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            let end = filled.saturating_add(room).min(buf.len());
+            if end == filled {
                 break;
             }
-            match xdfs_sys::fs::read_at(&self.file, &mut buf[filled..], at) {
+            match xdfs_sys::fs::read_at(&self.file, &mut buf[filled..end], at) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) => return Err(self.fault(&error)),

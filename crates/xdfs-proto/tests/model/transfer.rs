@@ -1,39 +1,30 @@
-//! A model check of the two machines: every interleaving of a tiny instance.
+//! One upload of a few blocks: its two machines alone, down to the halves of a block's arrival.
 //!
-//! The instance is one upload of a few blocks over two channels, with a bounded number of broken
-//! channels, damaged blocks and new channels. A state is both machines, what is queued on every
-//! channel in both directions, and what each side has noticed; states are told apart by a hash of
-//! all of that. From every state every event that is possible is tried: a delivery on each channel,
-//! the two halves of a block's arrival, each assignment of the next block, acknowledgements,
-//! opening, publication, a break of each channel with the loss of what is on it in either or both
-//! directions, and each side's noticing of it, which may come any time later.
+//! The instance has two channels, and a bounded number of broken channels, damaged blocks and new
+//! channels. A state is both machines, what is queued on every channel in both directions, and what
+//! each side has noticed. From every state every event that is possible is tried: a delivery on
+//! each channel, the two halves of a block's arrival, each assignment of the next block,
+//! acknowledgements, opening, publication, a break of each channel with the loss of what is on it
+//! in either or both directions, and each side's noticing of it, which may come any time later.
 //!
-//! What it shows for the instance: no state without a next event in which the file isn't finished
-//! on both sides (no deadlock), no byte held twice, no publication before all is held, publication
-//! at most once, and no violation found by either machine. When the last channel of a side is
-//! gone the session is over, which is an end too.
+//! What it shows for the instance: the file can always be finished on both sides unless the session
+//! is over, no byte is held twice, nothing is published before all is held, publication comes at
+//! most once, and neither machine finds a violation. When the last channel of a side is gone the
+//! session is over, which is an end too.
 //!
 //! What it doesn't: a control frame may travel on any channel; here it takes the first or the last
 //! one that its side believes open. Larger instances are behind `--ignored`: they have all four
-//! combinations of that and take minutes; the others have two and take seconds. The digest is
-//! CRC-64 of zeros, time stands still, and payload is no more than its length. The random schedules
-//! of the `pair` tests have all that, without being exhaustive.
+//! combinations of that and take minutes; the others have two and take seconds.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hasher as _};
-use std::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
 
-use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, SourceTag};
+use xdfs_proto::digest::DigestKind;
+use xdfs_proto::frame::{Offer, SourceTag};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
-use xdfs_proto::{ChannelIndex, FileId, Frame, Limits};
+use xdfs_proto::{ChannelIndex, Frame, Limits};
 
-const BLOCK: u64 = 1024;
-const FILE: FileId = FileId(1);
-const NOW: Duration = Duration::ZERO;
-const CHANNELS: usize = 2;
+use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
 
 /// The bounds of an instance.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +57,7 @@ struct Link {
 
 #[derive(Clone, Debug)]
 struct World {
+    bounds: Bounds,
     sender: Sender,
     receiver: Receiver,
     links: Vec<Link>,
@@ -95,25 +87,10 @@ enum Event {
     Join,
 }
 
-fn fragment(offset: u64) -> Fragment {
-    let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, offset);
-    hasher.update(&[0; BLOCK as usize]);
-    hasher.finish(FileId(1)).1
-}
-
-fn header(offset: u64) -> BlockHeader {
-    BlockHeader {
-        file: FILE,
-        check: 0,
-        clear: false,
-        offset,
-        length: BLOCK as u32,
-    }
-}
-
 impl World {
     fn new(bounds: Bounds) -> Self {
         let mut world = Self {
+            bounds,
             sender: Sender::new(Limits::default(), u64::MAX),
             receiver: Receiver::new(Limits::default()),
             links: Vec::new(),
@@ -145,7 +122,7 @@ impl World {
             pack: false,
         };
         world.sender.offer(offer, true);
-        world.drive(bounds);
+        world.drive();
         world
     }
 
@@ -156,25 +133,68 @@ impl World {
         self.receiver.channel_up(index);
     }
 
-    /// A hash of everything that decides what can come next.
-    fn digest(&self) -> u64 {
-        struct Sink(DefaultHasher);
-        impl std::fmt::Write for Sink {
-            fn write_str(&mut self, s: &str) -> std::fmt::Result {
-                self.0.write(s.as_bytes());
-                Ok(())
+    fn drive(&mut self) {
+        while let Some(output) = self.sender.poll_output() {
+            match output {
+                sender::Output::Transmit(frame) => {
+                    let up = |l: &Link| !l.sender_gone;
+                    if let Some(link) = pick(&mut self.links, self.bounds.sender_last, up) {
+                        link.to_receiver.push_back(Packet::Frame(frame));
+                    }
+                }
+                sender::Output::Finished { .. } => {
+                    assert!(self.published && !self.sender_done);
+                    self.sender_done = true;
+                }
+                sender::Output::Accepted { .. } => {}
+                other => panic!("{other:?}"),
             }
         }
-        let mut sink = Sink(DefaultHasher::new());
-        write!(sink, "{self:?}").expect("a hasher takes everything");
-        sink.0.finish()
+        while let Some(output) = self.receiver.poll_output() {
+            match output {
+                receiver::Output::Transmit(frame) => {
+                    let up = |l: &Link| !l.receiver_gone;
+                    if let Some(link) = pick(&mut self.links, self.bounds.receiver_last, up) {
+                        link.to_sender.push_back(frame);
+                    }
+                }
+                receiver::Output::TransmitOn(index, frame) => {
+                    let link = &mut self.links[index.0 as usize];
+                    if !link.receiver_gone && !link.cut {
+                        link.to_sender.push_back(frame);
+                    }
+                }
+                receiver::Output::Open(_) => self.opening = true,
+                receiver::Output::Publish { .. } => {
+                    assert_eq!(
+                        self.held.len() as u64,
+                        self.bounds.blocks,
+                        "not all is held"
+                    );
+                    self.publishing = true;
+                }
+                receiver::Output::Finished { .. } => {
+                    assert!(self.published && !self.receiver_done);
+                    self.receiver_done = true;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
+}
+
+impl crate::World for World {
+    type Event = Event;
 
     /// The session is over for a side that has no channel, and with that for both.
     fn is_over(&self) -> bool {
         let done = self.sender_done && self.receiver_done;
         done || self.links.iter().all(|l| l.sender_gone)
             || self.links.iter().all(|l| l.receiver_gone)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.sender_done && self.receiver_done
     }
 
     fn events(&self) -> Vec<Event> {
@@ -227,7 +247,7 @@ impl World {
         events
     }
 
-    fn perform(&mut self, event: Event, bounds: Bounds) {
+    fn perform(&mut self, event: Event) {
         match event {
             Event::ToReceiver(i) => {
                 let index = ChannelIndex(i as u32);
@@ -292,7 +312,7 @@ impl World {
             Event::Publish => {
                 self.publishing = false;
                 assert!(!self.published, "published twice");
-                assert_eq!(self.held.len() as u64, bounds.blocks);
+                assert_eq!(self.held.len() as u64, self.bounds.blocks);
                 self.published = true;
                 self.receiver
                     .published(FILE, 0, xdfs_proto::pack::Failures::default());
@@ -325,52 +345,7 @@ impl World {
                 self.join();
             }
         }
-        self.drive(bounds);
-    }
-
-    fn drive(&mut self, bounds: Bounds) {
-        while let Some(output) = self.sender.poll_output() {
-            match output {
-                sender::Output::Transmit(frame) => {
-                    let up = |l: &Link| !l.sender_gone;
-                    if let Some(link) = pick(&mut self.links, bounds.sender_last, up) {
-                        link.to_receiver.push_back(Packet::Frame(frame));
-                    }
-                }
-                sender::Output::Finished { .. } => {
-                    assert!(self.published && !self.sender_done);
-                    self.sender_done = true;
-                }
-                sender::Output::Accepted { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        while let Some(output) = self.receiver.poll_output() {
-            match output {
-                receiver::Output::Transmit(frame) => {
-                    let up = |l: &Link| !l.receiver_gone;
-                    if let Some(link) = pick(&mut self.links, bounds.receiver_last, up) {
-                        link.to_sender.push_back(frame);
-                    }
-                }
-                receiver::Output::TransmitOn(index, frame) => {
-                    let link = &mut self.links[index.0 as usize];
-                    if !link.receiver_gone && !link.cut {
-                        link.to_sender.push_back(frame);
-                    }
-                }
-                receiver::Output::Open(_) => self.opening = true,
-                receiver::Output::Publish { .. } => {
-                    assert_eq!(self.held.len() as u64, bounds.blocks, "not all is held");
-                    self.publishing = true;
-                }
-                receiver::Output::Finished { .. } => {
-                    assert!(self.published && !self.receiver_done);
-                    self.receiver_done = true;
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+        self.drive();
     }
 }
 
@@ -382,43 +357,17 @@ fn pick(links: &mut [Link], last: bool, up: impl Fn(&Link) -> bool) -> Option<&m
     link.filter(|l| !l.cut)
 }
 
-/// Visits every state; returns how many there are, and how many of them are ends with the file
-/// finished.
-fn explore(bounds: Bounds) -> (usize, usize) {
-    let start = World::new(bounds);
-    let mut seen = HashSet::from([start.digest()]);
-    let mut queue = vec![start];
-    let mut finished = 0;
-    // Depth first: the worlds that wait are few then.
-    while let Some(world) = queue.pop() {
-        if world.is_over() {
-            finished += usize::from(world.sender_done && world.receiver_done);
-            continue;
-        }
-        let events = world.events();
-        assert!(!events.is_empty(), "deadlock: {world:#?}");
-        for event in events {
-            let mut next = world.clone();
-            next.perform(event, bounds);
-            if seen.insert(next.digest()) {
-                queue.push(next);
-            }
-        }
-    }
-    (seen.len(), finished)
-}
-
 fn explore_with(policies: &[(bool, bool)], blocks: u64, breaks: u8, joins: u8, damages: u8) {
     let mut states = 0;
     for &(sender_last, receiver_last) in policies {
-        let (seen, finished) = explore(Bounds {
+        let (seen, finished) = crate::explore(World::new(Bounds {
             blocks,
             breaks,
             joins,
             damages,
             sender_last,
             receiver_last,
-        });
+        }));
         assert!(finished > 0);
         states += seen;
     }

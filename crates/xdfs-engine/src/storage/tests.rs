@@ -1,0 +1,144 @@
+//! A sink that panics.
+
+use xdfs_proto::digest::BlockHasher;
+use xdfs_store::Capabilities;
+use xdfs_sys::poll::Poller;
+
+use super::*;
+use crate::pool::BufferPool;
+
+/// Where a sink panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Write,
+    Sync,
+    Publish,
+    Discard,
+    Nowhere,
+}
+
+#[derive(Debug)]
+struct BrokenSink {
+    broken: Broken,
+    slow_writes: bool,
+}
+
+impl BrokenSink {
+    fn pass(&self, at: Broken) -> Result<(), Fault> {
+        assert_ne!(self.broken, at, "on purpose");
+        Ok(())
+    }
+}
+
+impl Sink for BrokenSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_writes: true,
+            slow_writes: self.slow_writes,
+            durable: true,
+            atomic_publish: true,
+        }
+    }
+
+    fn write_at(&mut self, _: u64, _: &[IoSlice<'_>]) -> Result<(), Fault> {
+        self.pass(Broken::Write)
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.pass(Broken::Sync)
+    }
+
+    fn record(&mut self, _: &[Fragment]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn publish(&mut self, _: u64) -> Result<(), Fault> {
+        self.pass(Broken::Publish)
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.pass(Broken::Discard)
+    }
+}
+
+fn next(storage: &mut Storage) -> Completion {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match storage.completion() {
+            Some(Completion::Buffer(_) | Completion::Recorded { .. }) => {}
+            Some(completion) => return completion,
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(Instant::now() < deadline, "nothing came");
+    }
+}
+
+/// In the thread of the pipeline and in one of its own: the file fails, and another one goes on.
+#[test]
+fn a_panic_is_a_fault_of_its_file() {
+    let poller = Poller::new().unwrap();
+    let mut pool = BufferPool::new(1, 10);
+    for slow_writes in [false, true] {
+        let mut storage = Storage::new(poller.notifier(), None);
+        let broken = [
+            Broken::Write,
+            Broken::Sync,
+            Broken::Publish,
+            Broken::Discard,
+        ];
+        for (number, broken) in (1..).zip(broken) {
+            let (bad, good) = (FileId(number), FileId(100 + number));
+            for (file, broken) in [(bad, broken), (good, Broken::Nowhere)] {
+                let sink = Box::new(BrokenSink {
+                    broken,
+                    slow_writes,
+                });
+                let kind = DigestKind::None;
+                storage.attach(file, sink, kind, 0).unwrap();
+            }
+            let job = match broken {
+                Broken::Sync => Job::Detach(bad),
+                Broken::Discard => Job::Discard(bad),
+                _ => Job::Publish {
+                    file: bad,
+                    length: 1,
+                },
+            };
+            if broken == Broken::Sync {
+                let mut hasher = BlockHasher::new(DigestKind::None, false, 0);
+                hasher.update(b"x");
+                let fragment = hasher.finish(bad).1;
+                let file = bad;
+                storage.submit(bad, Job::Held { file, fragment });
+            }
+            if broken == Broken::Write {
+                let write = Job::Write {
+                    file: bad,
+                    offset: 0,
+                    buffer: pool.take().unwrap(),
+                    len: 1,
+                };
+                storage.submit(bad, write);
+            }
+            storage.submit(bad, job);
+            if broken != Broken::Discard {
+                match next(&mut storage) {
+                    Completion::Failed { file, fault } => {
+                        assert_eq!((file, fault.code), (bad, Code::Internal), "{broken:?}");
+                    }
+                    other => panic!("{broken:?}: {other:?}"),
+                }
+            }
+            let publish = Job::Publish {
+                file: good,
+                length: 1,
+            };
+            storage.submit(good, publish);
+            match next(&mut storage) {
+                Completion::Published { file, .. } => assert_eq!(file, good, "{broken:?}"),
+                other => panic!("{broken:?}: {other:?}"),
+            }
+        }
+        storage.finish();
+    }
+}
