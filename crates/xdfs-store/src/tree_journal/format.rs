@@ -418,6 +418,16 @@ impl<T: Default> Directories<T> {
         self.0.iter()
     }
 
+    /// Those whose paths aren't before `first`.
+    fn from<'a>(
+        &'a self,
+        first: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a T)> + use<'a, T> {
+        let range = (Bound::Included(first), Bound::Unbounded);
+        let range = self.0.range::<[u8], _>(range);
+        range.map(|(path, value)| (&path[..], value))
+    }
+
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.values_mut()
     }
@@ -529,6 +539,24 @@ impl Earlier {
     #[must_use]
     pub fn finished(&self, directory: &[u8]) -> Option<Totals> {
         self.directories.get(directory)?.finished
+    }
+
+    /// The directories in a directory that are finished: their names, and what they have.
+    pub fn finished_in<'a>(
+        &'a self,
+        directory: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Totals)> + use<'a> {
+        let first = match directory {
+            b"" => Vec::new(),
+            path => [path, b"/"].concat(),
+        };
+        let known = self.directories.from(&first);
+        known.map_while({
+            let first = first.clone();
+            move |(path, known)| Some((path.strip_prefix(&first[..])?, known.finished))
+        })
+        .filter(|(name, _)| !name.is_empty() && !name.contains(&b'/'))
+        .filter_map(|(name, finished)| Some((name, finished?)))
     }
 
     /// The claims of entries of a directory, sorted by their first half.

@@ -129,11 +129,18 @@ impl TreeJournal {
         })
     }
 
-    /// Removes the journal.
+    /// Whether it claims nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live_bytes == 0
+    }
+
+    /// Removes the journal, which takes nothing more then.
     ///
     /// # Errors
     /// As [`Self::append`].
-    pub fn remove(self) -> Result<(), Fault> {
+    pub fn remove(&mut self) -> Result<(), Fault> {
+        self.broken = true;
         std::fs::remove_file(&self.path).map_err(|error| io_fault(&self.path, &error))
     }
 

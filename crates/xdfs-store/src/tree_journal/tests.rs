@@ -66,6 +66,10 @@ fn what_was_written_is_read() {
     assert_eq!(earlier.claims(b"a"), sorted);
     assert_eq!(earlier.finished(b"a/b"), Some(totals(4)));
     assert_eq!(earlier.finished(b"a"), None);
+    let below: Vec<_> = earlier.finished_in(b"a").collect();
+    assert_eq!(below, [(&b"b"[..], totals(4))]);
+    let below: Vec<_> = earlier.finished_in(b"").collect();
+    assert_eq!(below, [(&b"ab"[..], totals(5))]);
     assert!(earlier.knows_of(b"a") && earlier.knows_of(b"") && !earlier.knows_of(b"ab"));
 }
 
@@ -202,11 +206,13 @@ fn another_tree_another_version_and_a_new_start() {
 #[test]
 fn one_owner_at_a_time() {
     let (_folder, path) = place();
-    let (journal, _) = open(&path);
+    let (mut journal, _) = open(&path);
     let fault = TreeJournal::open(&path, KEY, [1; 16], false).unwrap_err();
     assert_eq!(fault.code, Code::Busy);
     journal.remove().unwrap();
     assert!(!path.exists());
+    assert!(journal.append(&[Record::Run(true)], false).is_err());
+    drop(journal);
     drop(open(&path));
 }
 

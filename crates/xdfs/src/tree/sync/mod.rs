@@ -474,5 +474,10 @@ fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut 
         _ => (Kind::Other, 0),
     };
     let path = path.to_vec();
-    report.moved(&Item { path, kind, bytes });
+    report.moved(&Item {
+        path,
+        kind,
+        bytes,
+        mark: None,
+    });
 }
