@@ -189,7 +189,10 @@ impl Header {
 
 fn word(hasher: &blake3::Hasher) -> u64 {
     let hash = hasher.finalize();
-    let (first, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 8], &[]));
+    let (first, _) = hash
+        .as_bytes()
+        .split_first_chunk()
+        .unwrap_or((&[0; 8], &[]));
     u64::from_be_bytes(*first)
 }
 
@@ -419,10 +422,7 @@ impl<T: Default> Directories<T> {
     }
 
     /// Those whose paths aren't before `first`.
-    fn from<'a>(
-        &'a self,
-        first: &[u8],
-    ) -> impl Iterator<Item = (&'a [u8], &'a T)> + use<'a, T> {
+    fn from<'a>(&'a self, first: &[u8]) -> impl Iterator<Item = (&'a [u8], &'a T)> + use<'a, T> {
         let range = (Bound::Included(first), Bound::Unbounded);
         let range = self.0.range::<[u8], _>(range);
         range.map(|(path, value)| (&path[..], value))
@@ -551,12 +551,13 @@ impl Earlier {
             path => [path, b"/"].concat(),
         };
         let known = self.directories.from(&first);
-        known.map_while({
-            let first = first.clone();
-            move |(path, known)| Some((path.strip_prefix(&first[..])?, known.finished))
-        })
-        .filter(|(name, _)| !name.is_empty() && !name.contains(&b'/'))
-        .filter_map(|(name, finished)| Some((name, finished?)))
+        known
+            .map_while({
+                let first = first.clone();
+                move |(path, known)| Some((path.strip_prefix(&first[..])?, known.finished))
+            })
+            .filter(|(name, _)| !name.is_empty() && !name.contains(&b'/'))
+            .filter_map(|(name, finished)| Some((name, finished?)))
     }
 
     /// The claims of entries of a directory, sorted by their first half.
@@ -588,12 +589,7 @@ impl Earlier {
 
 fn record_check(header: &Header, at: u64, length: u32, body: &[u8]) -> u32 {
     let own = header.encode();
-    crc32c(&[
-        &own[60..],
-        &at.to_be_bytes(),
-        &length.to_be_bytes(),
-        body,
-    ])
+    crc32c(&[&own[60..], &at.to_be_bytes(), &length.to_be_bytes(), body])
 }
 
 fn crc32c(parts: &[&[u8]]) -> u32 {

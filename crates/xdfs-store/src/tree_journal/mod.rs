@@ -270,7 +270,11 @@ impl TreeJournal {
 
 fn open_file(path: &Path, truncate: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(truncate);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(truncate);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)

@@ -92,7 +92,9 @@ fn a_finished_directory_makes_those_below_needless() {
     for finished in [&b"a"[..], b"a!", b"a0"] {
         assert!(earlier.finished(finished).is_some());
     }
-    journal.append(&[Record::Forget(b"a".to_vec())], false).unwrap();
+    journal
+        .append(&[Record::Forget(b"a".to_vec())], false)
+        .unwrap();
     drop(journal);
     let (_, earlier) = open(&path);
     assert!(earlier.finished(b"a").is_none() && earlier.finished(b"a0").is_some());
@@ -104,7 +106,14 @@ fn the_later_claim_of_an_entry_counts_and_entries_are_forgotten() {
     let (mut journal, _) = open(&path);
     let header = *journal.header();
     let old = header.claim(b"", b"f", mark(1));
-    let new = header.claim(b"", b"f", Mark { mtime_ns: 6, ..mark(1) });
+    let new = header.claim(
+        b"",
+        b"f",
+        Mark {
+            mtime_ns: 6,
+            ..mark(1)
+        },
+    );
     assert!(old.entry == new.entry && old.version != new.version);
     assert_eq!(old.entry, header.claim_entry(b"", b"f", mark(1)));
     for other in [
@@ -120,7 +129,9 @@ fn the_later_claim_of_an_entry_counts_and_entries_are_forgotten() {
     drop(journal);
     let (mut journal, earlier) = open(&path);
     assert_eq!(earlier.claims(b""), [new]);
-    journal.append(&[Record::ForgetEntries(Vec::new())], false).unwrap();
+    journal
+        .append(&[Record::ForgetEntries(Vec::new())], false)
+        .unwrap();
     drop(journal);
     assert!(open(&path).1.is_empty());
 }
@@ -187,7 +198,9 @@ fn another_tree_another_version_and_a_new_start() {
     let (_folder, path) = place();
     let write = || {
         let (mut journal, _) = TreeJournal::open(&path, KEY, [3; 16], true).unwrap();
-        journal.append(&[Record::Directory(b"d".to_vec(), totals(1))], false).unwrap();
+        journal
+            .append(&[Record::Directory(b"d".to_vec(), totals(1))], false)
+            .unwrap();
     };
     write();
     assert!(!open(&path).1.is_empty());
@@ -195,7 +208,12 @@ fn another_tree_another_version_and_a_new_start() {
     assert!(earlier.is_empty() && journal.header().key == [8; 32]);
     drop(journal);
     write();
-    assert!(TreeJournal::open(&path, KEY, [1; 16], true).unwrap().1.is_empty());
+    assert!(
+        TreeJournal::open(&path, KEY, [1; 16], true)
+            .unwrap()
+            .1
+            .is_empty()
+    );
     write();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[9] = 2;
@@ -237,7 +255,8 @@ fn the_journal_of_a_large_tree_is_bounded() {
             let directory = format!("top{top}/directory-{below}").into_bytes();
             let mut records = Vec::new();
             if below % 50 == 0 {
-                let claims = (0..50_u64).map(|n| header.claim(&directory, &n.to_be_bytes(), mark(n)));
+                let claims =
+                    (0..50_u64).map(|n| header.claim(&directory, &n.to_be_bytes(), mark(n)));
                 records.push(Record::Entries(directory.clone(), claims.collect()));
             }
             records.push(Record::Directory(directory, totals(100)));
@@ -250,7 +269,9 @@ fn the_journal_of_a_large_tree_is_bounded() {
                 files: 100_000,
                 ..totals(1)
             };
-            journal.append(&[Record::Directory(top, all)], false).unwrap();
+            journal
+                .append(&[Record::Directory(top, all)], false)
+                .unwrap();
         }
     }
     println!("written in {:?}, at most {largest} bytes", begun.elapsed());
@@ -276,7 +297,9 @@ fn the_journal_of_one_large_directory_is_read_in_one_pass() {
             let entry = (batch * count / 100 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             Claim { entry, version: n }
         });
-        journal.append(&[Record::Entries(Vec::new(), claims.collect())], false).unwrap();
+        journal
+            .append(&[Record::Entries(Vec::new(), claims.collect())], false)
+            .unwrap();
     }
     let bytes = journal.bytes();
     assert!(bytes < 16 * count + (1 << 20), "{bytes}");

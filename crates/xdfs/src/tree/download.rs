@@ -19,8 +19,7 @@ use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 
 use super::journal::{
-    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, looks_like, mark_of,
-    totals_of,
+    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
     Again, Item, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session,
@@ -87,10 +86,13 @@ pub(super) fn run(
         download.skip = Some(keeper.skip());
     }
     if !options.dry_run {
-        let was_broken_off = keeper.as_ref().is_some_and(Keeper::was_broken_off);
-        report.track(keeper.is_some(), was_broken_off);
+        let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
+        report.track(keeper.is_some(), has_run);
     }
-    *download.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
+    *download
+        .keeper
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = keeper;
     download.run(None, &mut report)?;
     report.finish()
 }
@@ -356,7 +358,11 @@ impl<'a> Download<'a> {
 
     /// Fetches what the listings find.
     fn drive(&self, found: &mpsc::Receiver<Found>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let mut state = Fetching::new(keeper, self.options.overwrite);
         if let Some(root) = self.directories.lock().root.take() {
             self.found_directory(&[], &root, &mut state, report);
@@ -513,7 +519,10 @@ impl<'a> Download<'a> {
         let Some(tracker) = &mut report.tracker else {
             let directories = std::mem::take(&mut state.directories);
             // Those below first.
-            let known = directories.iter().rev().map(|(path, known)| (&path[..], *known));
+            let known = directories
+                .iter()
+                .rev()
+                .map(|(path, known)| (&path[..], *known));
             return self.finish_directories(known, report).map(|_| ());
         };
         let mut whole = tracker.take_whole(1);
@@ -552,10 +561,9 @@ impl<'a> Download<'a> {
             let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, &again.path));
             let there = path.ok().and_then(|path| local_mark(&path));
             let skip = self.skip.as_ref();
-            let has_made = |mark| skip.is_some_and(|skip| skip.has_made(&again.path, mark));
-            there
+            skip.zip(there)
                 .zip(again.mark)
-                .is_some_and(|(there, mark)| looks_like(there, mark) || has_made(there))
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted))
         });
         let others: Vec<Again> = others;
         for again in others {

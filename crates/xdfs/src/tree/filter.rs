@@ -79,7 +79,9 @@ impl Filter {
     /// is in a directory that is left out is never asked about.
     #[must_use]
     pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
-        let Some(rules) = &self.rules else { return false };
+        let Some(rules) = &self.rules else {
+            return false;
+        };
         // A name that this system can't have is matched as near as can be.
         let path = xdfs_sys::fs::path_from_bytes(path)
             .unwrap_or_else(|_| String::from_utf8_lossy(path).into_owned().into());

@@ -209,9 +209,9 @@ impl Keeper {
         })
     }
 
-    /// Whether entries that nobody claimed may be the work of an earlier run: one that was killed.
-    pub(super) fn was_broken_off(&self) -> bool {
-        self.earlier.has_run && !self.earlier.is_complete
+    /// Whether what stands at the target may be the work of an earlier run.
+    pub(super) fn has_run(&self) -> bool {
+        self.earlier.has_run
     }
 
     /// Where the tree went before, if that still is what it was. Otherwise the journal is cleared.
@@ -237,7 +237,10 @@ impl Keeper {
         self.earlier = Arc::default();
         let mut journal = self.journal();
         let cleared = journal.clear();
-        if cleared.and_then(|()| journal.append(&[Record::Run(false)], false)).is_err() {
+        if cleared
+            .and_then(|()| journal.append(&[Record::Run(false)], false))
+            .is_err()
+        {
             // Better nothing than what isn't so. That it fails is told when it is used next.
             let _ = journal.remove();
         }
@@ -430,7 +433,9 @@ impl Finished {
 
     /// What a directory has that is finished with all below it.
     pub(super) fn directory(&self, path: &[u8]) -> Option<Totals> {
-        self.directories.get(split(path).1).map(|(totals, _)| *totals)
+        self.directories
+            .get(split(path).1)
+            .map(|(totals, _)| *totals)
     }
 
     /// Whether any entries are claimed.
@@ -495,8 +500,13 @@ impl Skip {
         }
     }
 
-    /// Whether this is a version of an entry that an earlier run made.
-    pub(super) fn has_made(&self, path: &[u8], mark: Mark) -> bool {
+    /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
+    /// version that was claimed, or after a run that was killed what looks as it is wanted.
+    pub(super) fn is_ours(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
+        was_broken_off(&self.earlier) && looks_like(there, wanted) || self.has_made(path, there)
+    }
+
+    fn has_made(&self, path: &[u8], mark: Mark) -> bool {
         let (parent, name) = split(path);
         let claims = self.earlier.claims(parent);
         let claim = self.header.claim(parent, name, mark);
@@ -511,7 +521,9 @@ impl Skip {
         }
         let (parent, name) = split(path);
         let claim = self.header.claim(parent, name, mark);
-        let at = finished.claims.binary_search_by_key(&claim.entry, |c| c.entry);
+        let at = finished
+            .claims
+            .binary_search_by_key(&claim.entry, |c| c.entry);
         at.is_ok_and(|at| finished.claims[at].version == claim.version)
     }
 }
@@ -567,9 +579,14 @@ fn is_fifo(_: std::fs::FileType) -> bool {
     false
 }
 
+/// Whether there may be entries that were moved and not claimed.
+fn was_broken_off(earlier: &Earlier) -> bool {
+    earlier.has_run && !earlier.is_complete
+}
+
 /// Whether what stands at the target looks like the version that is to be moved there. Some file
 /// systems keep times in whole seconds.
-pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
+fn looks_like(there: Mark, wanted: Mark) -> bool {
     let apart = there.mtime_ns.abs_diff(wanted.mtime_ns);
     let is_coarse = there.mtime_ns % 1_000_000_000 == 0;
     there.kind == wanted.kind

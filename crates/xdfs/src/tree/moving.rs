@@ -122,7 +122,7 @@ pub(super) struct Report<'a> {
     /// What failed and may pass, while it is kept.
     again: Option<Vec<Again>>,
     /// Entries that stand at the target may be those that an earlier run moved.
-    was_broken_off: bool,
+    has_run: bool,
 }
 
 impl<'a> Report<'a> {
@@ -136,15 +136,15 @@ impl<'a> Report<'a> {
             stopped: false,
             tracker: None,
             again: None,
-            was_broken_off: false,
+            has_run: false,
         }
     }
 
     /// Follows the directories from now on, for a journal if there is one.
-    pub(super) fn track(&mut self, journal: bool, was_broken_off: bool) {
+    pub(super) fn track(&mut self, journal: bool, has_run: bool) {
         self.tracker = Some(Tracker::new(journal));
         self.again = Some(Vec::new());
-        self.was_broken_off = was_broken_off;
+        self.has_run = has_run;
     }
 
     /// Whether the observer wants no more.
@@ -211,7 +211,7 @@ impl<'a> Report<'a> {
             self.failed(path, &fault);
             return;
         }
-        let is_ours = fault.code == Code::AlreadyExists && self.was_broken_off && mark.is_some();
+        let is_ours = fault.code == Code::AlreadyExists && self.has_run && mark.is_some();
         if let Some(again) = &mut self.again
             && again.len() < AGAIN_MAX
             && (is_ours || may_pass(&fault))
@@ -242,7 +242,8 @@ impl<'a> Report<'a> {
             false => self.again.as_mut().map(std::mem::take),
         };
         let is_there = |a: &Again| a.fault.code == Code::AlreadyExists;
-        let (ours, again): (Vec<_>, Vec<_>) = again.unwrap_or_default().into_iter().partition(is_there);
+        let (ours, again): (Vec<_>, Vec<_>) =
+            again.unwrap_or_default().into_iter().partition(is_there);
         if !again.is_empty() {
             let waits = again.iter().map(|again| match again.fault.retry {
                 Retry::AfterMs(ms) => ms,

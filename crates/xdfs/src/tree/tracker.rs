@@ -20,7 +20,12 @@ struct Directory {
     is_open: bool,
     totals: Totals,
     known: Option<Known>,
-    /// Entries to claim: their names one after the other, and where each ends.
+    entries: Entries,
+}
+
+/// Entries to claim: their names one after the other, and where each ends.
+#[derive(Debug, Default)]
+struct Entries {
     names: Vec<u8>,
     marks: Vec<(usize, Mark)>,
 }
@@ -39,22 +44,24 @@ pub(super) struct Whole {
     pub(super) known: Option<Known>,
     totals: Totals,
     is_open: bool,
+    /// To be claimed if the directory itself can't be.
+    entries: Entries,
 }
 
 /// What can be claimed as soon as it is durable.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     finished: BTreeMap<Vec<u8>, Totals>,
-    entries: Vec<(Vec<u8>, Vec<u8>, Vec<(usize, Mark)>)>,
+    entries: Vec<(Vec<u8>, Entries)>,
 }
 
 impl Claims {
     /// The records of the journal.
     pub(super) fn records(self, header: &Header) -> Vec<Record> {
-        let entries = self.entries.into_iter().map(|(directory, names, marks)| {
+        let entries = self.entries.into_iter().map(|(directory, entries)| {
             let mut begin = 0;
-            let claims = marks.into_iter().map(|(end, mark)| {
-                let name = names.get(begin..end).unwrap_or_default();
+            let claims = entries.marks.into_iter().map(|(end, mark)| {
+                let name = entries.names.get(begin..end).unwrap_or_default();
                 begin = end;
                 header.claim(&directory, name, mark)
             });
@@ -79,6 +86,8 @@ pub(super) struct Tracker {
     /// Whether there is a journal.
     claims: bool,
     finished: BTreeMap<Vec<u8>, Totals>,
+    /// Entries of directories that are whole and can't be claimed.
+    loose: Vec<(Vec<u8>, Entries)>,
     /// Entries that were settled since claims were taken.
     fresh: u64,
 }
@@ -101,9 +110,9 @@ impl Tracker {
     pub(super) fn forgo_claims(&mut self) {
         self.claims = false;
         self.finished.clear();
+        self.loose.clear();
         for directory in self.directories.values_mut() {
-            directory.names = Vec::new();
-            directory.marks = Vec::new();
+            directory.entries = Entries::default();
         }
     }
 
@@ -118,8 +127,9 @@ impl Tracker {
             Ok((totals, mark)) => {
                 directory.totals.add(&totals);
                 if let Some(mark) = mark.filter(|_| claims) {
-                    directory.names.extend(name);
-                    directory.marks.push((directory.names.len(), mark));
+                    let entries = &mut directory.entries;
+                    entries.names.extend(name);
+                    entries.marks.push((entries.names.len(), mark));
                 }
             }
             Err(()) => directory.is_open = true,
@@ -175,6 +185,7 @@ impl Tracker {
             path,
             totals,
             is_open,
+            entries,
             ..
         } = whole;
         let is_spoiled = self.spoiled.remove(&path);
@@ -190,8 +201,11 @@ impl Tracker {
                 }
             }
         }
-        // The whole tree needs no claim: its journal goes.
-        if self.claims && is_well && !is_open && !is_spoiled && !path.is_empty() {
+        if !self.claims {
+            return;
+        }
+        // The whole tree has no claim: its journal goes when nothing is left to do.
+        if is_well && !is_open && !is_spoiled && !path.is_empty() {
             let first = [&path, &b"/"[..]].concat();
             while let Some((below, _)) = self.finished.range(first.clone()..).next()
                 && below.starts_with(&first)
@@ -200,6 +214,8 @@ impl Tracker {
                 self.finished.remove(&below);
             }
             self.finished.insert(path, totals);
+        } else if !entries.marks.is_empty() {
+            self.loose.push((path, entries));
         }
     }
 
@@ -210,13 +226,14 @@ impl Tracker {
             return Claims::default();
         }
         let open = self.directories.iter_mut();
-        let open = open.filter(|(_, directory)| !directory.marks.is_empty());
-        let entries = open.map(|(path, directory)| {
-            let names = std::mem::take(&mut directory.names);
-            (path.clone(), names, std::mem::take(&mut directory.marks))
-        });
+        let open = open.filter(|(_, directory)| !directory.entries.marks.is_empty());
+        let open =
+            open.map(|(path, directory)| (path.clone(), std::mem::take(&mut directory.entries)));
         Claims {
-            entries: entries.collect(),
+            entries: std::mem::take(&mut self.loose)
+                .into_iter()
+                .chain(open)
+                .collect(),
             finished: std::mem::take(&mut self.finished),
         }
     }
@@ -231,6 +248,7 @@ impl Tracker {
                 known: directory.known,
                 totals: directory.totals,
                 is_open: true,
+                entries: directory.entries,
             })
             .collect();
         rest.sort_by(|a, b| b.path.cmp(&a.path));
@@ -265,6 +283,7 @@ impl Tracker {
                 known: directory.known,
                 totals,
                 is_open: directory.is_open,
+                entries: directory.entries,
             });
             if path.is_empty() {
                 return;
@@ -356,7 +375,9 @@ mod tests {
             tracker.closed(whole, true);
         }
         assert_eq!(finished(tracker.take_claims()), [("a".to_owned(), 3)]);
-        assert!(tracker.take_claims().records(&HEADER).is_empty() && tracker.take_rest().is_empty());
+        assert!(
+            tracker.take_claims().records(&HEADER).is_empty() && tracker.take_rest().is_empty()
+        );
     }
 
     #[test]
@@ -365,14 +386,20 @@ mod tests {
         for whole in tell(&mut tracker, false) {
             tracker.closed(whole, true);
         }
-        assert_eq!(finished(tracker.take_claims()), []);
+        // What didn't fail is claimed by itself.
+        let claims = tracker.take_claims().records(&HEADER);
+        let names = [&b"1"[..], b"2"].map(|name| HEADER.claim(b"a", name, MARK));
+        assert_eq!(claims, [Record::Entries(b"a".to_vec(), names.to_vec())]);
         // So do metadata that can't be set, and names that every run has to see.
         let mut tracker = Tracker::new(true);
         let none = Totals::default();
         tracker.made(b"", true);
         for name in [&b"x"[..], b"y", b"z"] {
             tracker.made(name, true);
-            file(&mut tracker, &format!("{}/f", String::from_utf8_lossy(name)));
+            file(
+                &mut tracker,
+                &format!("{}/f", String::from_utf8_lossy(name)),
+            );
         }
         tracker.keep_open(b"y/f");
         for name in [&b"x"[..], b"y", b"z"] {
@@ -402,7 +429,10 @@ mod tests {
         file(&mut tracker, "d/f");
         tracker.listed(b"d", 1, &none, true);
         let whole = tracker.take_whole(1);
-        assert!(tracker.take_claims().records(&HEADER).is_empty(), "its metadata aren't set");
+        assert!(
+            tracker.take_claims().records(&HEADER).is_empty(),
+            "its metadata aren't set"
+        );
         for whole in whole {
             tracker.closed(whole, true);
         }

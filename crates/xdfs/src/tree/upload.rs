@@ -17,7 +17,7 @@ use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store as _};
 
 use super::journal::{
-    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, looks_like, mark_of, totals_of,
+    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
     Again, Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over,
@@ -147,8 +147,8 @@ pub(super) fn run(
         upload.skip = Some(keeper.skip());
     }
     if !options.dry_run {
-        let was_broken_off = keeper.as_ref().is_some_and(Keeper::was_broken_off);
-        report.track(keeper.is_some(), was_broken_off);
+        let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
+        report.track(keeper.is_some(), has_run);
     }
     *upload.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
     upload.run(None, &mut report)?;
@@ -483,7 +483,11 @@ impl<'a> Upload<'a> {
 
     /// Moves what the packers make.
     fn drive(&self, products: &mpsc::Receiver<Made>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let mut sending = Sending {
             packs: Packs::new(),
             large: LargeFiles::default(),
@@ -537,11 +541,7 @@ impl<'a> Upload<'a> {
         self.finish_journal(sending.keeper, report)
     }
 
-    fn finish_journal(
-        &self,
-        keeper: Option<Keeper>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
+    fn finish_journal(&self, keeper: Option<Keeper>, report: &mut Report<'_>) -> Result<(), Fault> {
         let Some(mut keeper) = keeper else {
             return Ok(());
         };
@@ -856,11 +856,7 @@ impl<'a> Upload<'a> {
 
     /// Of entries that stand at the target, those that an earlier run moved there without claiming
     /// them, by their size and time. The others are failures.
-    fn find_ours(
-        &self,
-        found: Vec<Again>,
-        report: &mut Report<'_>,
-    ) -> Result<Vec<Again>, Fault> {
+    fn find_ours(&self, found: Vec<Again>, report: &mut Report<'_>) -> Result<Vec<Again>, Fault> {
         let mut ours = Vec::new();
         let mut looks: VecDeque<(Again, PendingCall)> = VecDeque::new();
         let mut end = |(again, look): (Again, PendingCall), report: &mut Report<'_>| {
@@ -869,10 +865,11 @@ impl<'a> Upload<'a> {
                 Err(fault) if ends_session(&fault) => return Err(fault),
                 _ => None,
             };
-            let has_made = |mark| self.skip.as_ref().is_some_and(|s| s.has_made(&again.path, mark));
-            let is_ours = there
+            let skip = self.skip.as_ref();
+            let is_ours = skip
+                .zip(there)
                 .zip(again.mark)
-                .is_some_and(|(there, mark)| looks_like(there, mark) || has_made(there));
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted));
             if is_ours {
                 ours.push(again);
             } else {
