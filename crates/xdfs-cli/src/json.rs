@@ -97,6 +97,10 @@ struct TreeBody<'a> {
     others: u64,
     failed: u64,
     bytes: u64,
+    resumed_files: u64,
+    resumed_directories: u64,
+    resumed_others: u64,
+    resumed_bytes: u64,
     seconds: f64,
     dry_run: bool,
 }
@@ -111,6 +115,10 @@ impl<'a> TreeBody<'a> {
             others: result.others,
             failed: result.failed,
             bytes: result.bytes,
+            resumed_files: result.resumed.files,
+            resumed_directories: result.resumed.directories,
+            resumed_others: result.resumed.others,
+            resumed_bytes: result.resumed.bytes,
             seconds: result.elapsed.as_secs_f64(),
             dry_run,
         }

@@ -27,6 +27,7 @@ mod report;
 mod serve;
 mod session;
 mod size;
+mod state;
 mod sync;
 mod users;
 

@@ -110,6 +110,15 @@ impl Reporter {
         }
     }
 
+    /// Something that the run goes on without.
+    pub(crate) fn warn(&mut self, fault: &Fault) {
+        let hint = match fault.hint.as_str() {
+            "" => String::new(),
+            hint => format!("; {hint}"),
+        };
+        self.console.say(&format!("warning: {fault}{hint}"));
+    }
+
     /// A file is followed from now on.
     pub(crate) fn begin(&mut self, label: &Label) {
         self.current = Some(Current {
@@ -341,6 +350,16 @@ impl Reporter {
             result.directories,
             human::size(result.bytes),
         ));
+        let resumed = &result.resumed;
+        if resumed.files + resumed.directories + resumed.others > 0 {
+            self.console.say(&format!(
+                "{}: {} files, {} directories, {} were there from an earlier run",
+                printable(&label.source),
+                resumed.files,
+                resumed.directories,
+                human::size(resumed.bytes),
+            ));
+        }
     }
 
     /// A step of a synchronisation: one that would be done, or a rename or deletion that was.

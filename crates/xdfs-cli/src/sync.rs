@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use xdfs::{
-    Client, ClientOptions, Code, Durability, Fault, RemotePlace, SyncOptions, SyncResult,
-    TreeEvent, TreeOptions,
+    Client, ClientOptions, Code, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent,
+    TreeOptions,
 };
 
-use crate::flags::{DurabilityFlag, SyncFlags};
+use crate::flags::SyncFlags;
 use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
@@ -70,10 +70,7 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
             hard_links: all || flags.hard_links,
             filter: flags.filter.filter()?,
             dry_run: flags.dry_run,
-            durability: match flags.durability {
-                DurabilityFlag::Batch => Durability::Batch,
-                DurabilityFlag::None => Durability::None,
-            },
+            durability: flags.durability.into(),
             digest: flags.digest.into(),
             rate_bytes_per_s_max: flags.limit_rate,
             ..TreeOptions::default()

@@ -10,6 +10,7 @@ mod file;
 pub mod local;
 pub mod memory;
 pub mod stream;
+pub mod tree_journal;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use file::{File, FileRequest, OpenedFile};

@@ -28,7 +28,7 @@ pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LimitedBy, LocalPlace, Progress, Transfer, TransferOptions, TransferResult};
 pub use tree::{
     Compare, Durability, Filter, FilterRule, Observer, SyncOptions, SyncResult, SyncStep,
-    TreeEvent, TreeOptions, TreeResult,
+    TreeCounts, TreeEvent, TreeOptions, TreeResult,
 };
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};
 

@@ -5,15 +5,16 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, ClientOptions, Code, Durability, Fault, FileKind,
-    RemotePlace, TreeEvent, TreeOptions, TreeResult,
+    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, FileKind, RemotePlace, TreeEvent,
+    TreeOptions, TreeResult,
 };
 
-use crate::flags::{CpFlags, DurabilityFlag};
+use crate::flags::CpFlags;
 use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
+use crate::state;
 
 /// A tree to copy.
 #[derive(Debug)]
@@ -103,6 +104,7 @@ fn copy_one(
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
+            TreeEvent::Warning(fault) => reporter.warn(fault),
             _ => {}
         }
         if interrupt.requested() {
@@ -135,12 +137,11 @@ fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
         hard_links: all || flags.hard_links,
         filter: flags.filter.filter()?,
         dry_run: flags.dry_run,
-        durability: match flags.durability {
-            DurabilityFlag::Batch => Durability::Batch,
-            DurabilityFlag::None => Durability::None,
-        },
+        durability: flags.durability.into(),
         digest: flags.digest.into(),
         rate_bytes_per_s_max: flags.limit_rate,
+        journal: state::trees(),
+        begin_anew: flags.no_resume,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, ValueEnum, ValueHint};
-use xdfs::DigestKind;
+use xdfs::{DigestKind, Durability};
 
 use super::{FilterFlags, OutputFlags, SessionFlags};
 use crate::size;
@@ -65,7 +65,9 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
-    /// Start over, even if a part of the file has arrived earlier.
+    /// Start over, even if a part of the file, or of the directory, has arrived earlier.
+    ///
+    /// What stands at the target by then is replaced with --force only.
     #[arg(long)]
     pub(crate) no_resume: bool,
 
@@ -79,7 +81,13 @@ pub(crate) struct CpFlags {
     ///
     /// Into the target if that is a directory, as 'cp -r' does; with a slash at the end of the
     /// source only what is in it. Symbolic links stay links. Modes and times of the last change
-    /// are kept. What can't be copied is reported and counted, and the rest goes on.
+    /// are kept. What can't be copied is reported and counted, and the rest goes on; what may pass
+    /// is tried again at the end.
+    ///
+    /// After an interruption of any kind the same command goes on: what was finished is neither
+    /// looked at again nor sent again. A file that changes later in a directory that was finished
+    /// isn't noticed: 'xdfs sync' does. What is finished is remembered in XDFS_STATE_DIR
+    /// (~/.local/state/xdfs unless set) until nothing is left to do.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
@@ -125,8 +133,11 @@ pub(crate) struct CpFlags {
 /// When what was copied of a tree is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityFlag {
-    /// Before the end is reported: the file system of the target is synchronised.
+    /// Before the end is reported, and before it is remembered as finished: the file system of
+    /// the target is synchronised at the end, and every few seconds before.
     Batch,
+    /// Each file before it counts as copied, small ones some at once: slow.
+    Full,
     /// When the system comes to it.
     None,
 }
@@ -141,6 +152,16 @@ pub(crate) enum DigestFlag {
     Blake3,
     /// No digest of the whole.
     None,
+}
+
+impl From<DurabilityFlag> for Durability {
+    fn from(flag: DurabilityFlag) -> Self {
+        match flag {
+            DurabilityFlag::Batch => Self::Batch,
+            DurabilityFlag::Full => Self::Full,
+            DurabilityFlag::None => Self::None,
+        }
+    }
 }
 
 impl From<DigestFlag> for DigestKind {

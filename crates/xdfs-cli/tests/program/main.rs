@@ -13,6 +13,8 @@ mod accounts;
 mod copy;
 mod demo;
 mod generated;
+#[cfg(unix)]
+mod interrupted;
 mod json;
 mod many;
 #[cfg(target_os = "linux")]

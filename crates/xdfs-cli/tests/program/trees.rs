@@ -21,7 +21,7 @@ fn make_tree(root: &Path) {
     std::os::unix::fs::symlink("large", root.join("link")).unwrap();
 }
 
-fn assert_same(a: &Path, b: &Path) {
+pub(crate) fn assert_same(a: &Path, b: &Path) {
     let names = |path: &Path| {
         let entries = fs::read_dir(path).unwrap();
         let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();

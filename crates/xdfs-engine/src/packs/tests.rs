@@ -1,6 +1,6 @@
-//! A store that panics.
+//! Stores that panic, and memory of packs that arrive.
 
-use xdfs_store::{OpenedSink, SinkRequest};
+use xdfs_store::{LocalStore, OpenedSink, SinkRequest};
 use xdfs_sys::poll::Poller;
 
 use super::*;
@@ -77,4 +77,77 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     // The threads are those of the beginning.
     assert!(threads.handles.iter().all(|handle| !handle.is_finished()));
     threads.finish();
+}
+
+fn arriving(length: usize) -> Arriving {
+    let store = Arc::new(LocalStore::unrooted());
+    Arriving {
+        store,
+        root: Vec::new(),
+        overwrite: false,
+        memory: Some(Buffer::of(vec![0xff; length + 1], length)),
+        length,
+    }
+}
+
+fn filled(pack: &mut Arriving, with: u8) -> Buffer {
+    let mut memory = pack.lend(0, pack.length).unwrap();
+    memory.fill(with);
+    memory
+}
+
+#[test]
+fn memory_is_lent_to_one_channel_and_for_all_of_the_pack() {
+    let mut pack = arriving(8);
+    assert!(pack.lend(0, 7).is_none());
+    assert!(pack.lend(1, 8).is_none());
+    let memory = pack.lend(0, 8).unwrap();
+    assert_eq!(memory.len(), 8);
+    assert!(pack.lend(0, 8).is_none());
+    pack.take_back(memory, true);
+    assert!(pack.lend(0, 8).is_some());
+}
+
+#[test]
+fn a_block_that_another_channel_brings_too_is_kept_whole() {
+    // The other channel has brought a part of it when the first is through.
+    let mut pack = arriving(8);
+    let first = filled(&mut pack, 1);
+    pack.write(0, &[1; 4]);
+    pack.take_back(first, true);
+    assert_eq!(*pack.memory.unwrap(), [1; 8]);
+    // The first breaks, and the other one is through.
+    let mut pack = arriving(8);
+    let mut first = pack.lend(0, 8).unwrap();
+    first[..2].fill(1);
+    pack.write(0, &[1; 8]);
+    pack.take_back(first, false);
+    assert_eq!(*pack.memory.unwrap(), [1; 8]);
+    // The first breaks, and the other one comes after that.
+    let mut pack = arriving(8);
+    let first = pack.lend(0, 8).unwrap();
+    pack.take_back(first, false);
+    let again = filled(&mut pack, 2);
+    pack.take_back(again, true);
+    assert_eq!(*pack.memory.unwrap(), [2; 8]);
+}
+
+#[test]
+fn what_lies_past_the_end_is_left_out() {
+    let mut pack = arriving(4);
+    pack.write(0, &[1; 4]);
+    pack.write(2, &[2; 3]);
+    pack.write(u64::MAX, &[2]);
+    pack.zero(1, 2);
+    pack.zero(3, u64::MAX);
+    assert_eq!(*pack.memory.unwrap(), [1, 0, 0, 1]);
+}
+
+#[test]
+fn memory_that_is_too_short_is_not_given_again() {
+    let spares = Spares::default();
+    spares.give(vec![1; 3]);
+    assert!(spares.take(SPARE_BYTES + 1).len() > SPARE_BYTES);
+    spares.give(vec![1; 3]);
+    assert_eq!(spares.take(3), [1; 3]);
 }

@@ -27,6 +27,11 @@ struct State {
 }
 
 impl Line {
+    /// The server, as it was named.
+    pub(crate) fn place(&self) -> &RemotePlace {
+        &self.place
+    }
+
     /// Begins with the session of `caller`; others are opened in the same way.
     pub(crate) fn new(place: RemotePlace, options: ClientOptions, caller: Caller) -> Self {
         Self {

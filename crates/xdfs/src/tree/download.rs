@@ -1,11 +1,12 @@
 //! A tree from the server to here.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use xdfs_engine::DownloadJob;
 use xdfs_engine::command::JobKind;
@@ -14,17 +15,23 @@ use xdfs_proto::pack::{
     Wish,
 };
 use xdfs_proto::{Code, DigestKind, Fault, Limits};
+use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 
-use super::moving::{
-    Item, Kind, LargeFiles, MovingPack, Packs, Report, ends_session, transfer_options,
+use super::journal::{
+    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
+use super::moving::{
+    Again, Item, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session,
+    transfer_options,
+};
+use super::tracker::{Known, Whole};
 use super::{
-    Cut, Durability, Observer, SMALL_BYTES_MAX, TreeOptions, TreeResult, is_directory, join,
-    last_name, not_a_directory,
+    Cut, Durability, Observer, ROUNDS, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
+    is_directory, join, last_name, not_a_directory,
 };
 use crate::client::{Client, path_bytes};
-use crate::paths::{Attributes, Call, FileKind};
+use crate::paths::{Answer, Attributes, Call, FileKind};
 use crate::transfer::TransferOptions;
 
 /// Directories that are listed at once, on short paths and on long ones.
@@ -34,6 +41,8 @@ const LISTINGS_LONG: usize = 16;
 const FOUND_WAITING: usize = 64;
 /// Bytes of an entry of a pack beside its path and content, about.
 const ENTRY_BYTES: u64 = 32;
+/// How often is looked at what has ended while other things go on.
+const TICK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(
     client: &Client,
@@ -51,18 +60,55 @@ pub(super) fn run(
         return Err(not_a_directory(source));
     }
     let target_bytes = path_bytes(target);
-    let root = match std::fs::metadata(target) {
-        Ok(meta) if meta.is_dir() => join(&target_bytes, last_name(source)),
-        Ok(_) => return Err(not_a_directory(&target_bytes)),
-        Err(_) => target_bytes,
-    };
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
+    let ends = Ends::Down(source, target);
+    let mut keeper = journal::open(client, &ends, options, &mut report);
+    let earlier = match &mut keeper {
+        Some(keeper) => keeper.earlier_root(&mut report, local_attributes)?,
+        None => None,
+    };
+    let root = match (earlier, std::fs::metadata(target)) {
+        (Some((root, _)), _) => root.path,
+        (None, Ok(meta)) if meta.is_dir() => join(&target_bytes, last_name(source)),
+        (None, Ok(_)) => return Err(not_a_directory(&target_bytes)),
+        (None, Err(_)) => target_bytes,
+    };
     report.result.target.clone_from(&root);
     let cut = Cut::new(client, round_trip);
-    let download = Download::new(client, source, root, options, cut, Some(attributes));
+    let mut download = Download::new(client, source, root, options, cut, Some(attributes));
+    if let Some(keeper) = &mut keeper {
+        keeper.begin(Root {
+            path: download.root.clone(),
+            inode: 0,
+            was_there: false,
+        });
+        download.skip = Some(keeper.skip());
+    }
+    if !options.dry_run {
+        let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
+        report.track(keeper.is_some(), has_run);
+    }
+    *download
+        .keeper
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = keeper;
     download.run(None, &mut report)?;
     report.finish()
+}
+
+/// What stands under a path here, if anything.
+fn local_attributes(path: &[u8]) -> Result<Option<Attributes>, Fault> {
+    let call = Call::Stat {
+        path: path.to_vec(),
+        follow: true,
+    };
+    match LocalStore::unrooted().call(&call, &mut |_| Ok(())) {
+        Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
+        Ok(_) => Ok(None),
+        Err(fault) if fault.code == Code::NotFound => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Where entries come from if not from the listings.
@@ -80,11 +126,22 @@ pub(super) struct Download<'a> {
     beneath: OnceLock<Arc<LocalStore>>,
     pub(super) stop: AtomicBool,
     directories: Directories,
+    /// What an earlier run finished.
+    skip: Option<Skip>,
+    /// The journal, until the tree is begun.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 /// What the listings tell.
 pub(super) enum Found {
     Entries(Vec<(Vec<u8>, Attributes)>),
+    /// All entries of a directory were told: so many are fetched, others were fetched earlier.
+    Listed {
+        directory: Vec<u8>,
+        entries: u64,
+        taken: Totals,
+        is_well: bool,
+    },
     Failed(Vec<u8>, Fault),
 }
 
@@ -169,6 +226,8 @@ impl<'a> Download<'a> {
             beneath: OnceLock::new(),
             stop: AtomicBool::new(false),
             directories: Directories::new(attributes),
+            skip: None,
+            keeper: Mutex::default(),
         }
     }
 
@@ -206,30 +265,75 @@ impl<'a> Download<'a> {
     /// Lists one directory after another.
     fn list(&self, found: &mpsc::SyncSender<Found>) {
         while let Some(directory) = self.directories.take(&self.stop) {
-            let mut batch = Vec::new();
+            let finished = self.skip.as_ref().and_then(|skip| skip.of(&directory));
+            let mut listing = Listing {
+                finished: finished.map(|f| self.look_at(f)),
+                ..Listing::default()
+            };
+            let mut is_well = true;
             for entry in self.client.list(&join(self.source, &directory)) {
                 if self.stop.load(Ordering::Relaxed) {
+                    is_well = false;
                     break;
                 }
                 match entry {
-                    Ok(entry) => batch.push((join(&directory, &entry.name), entry.attributes)),
+                    Ok(entry) => {
+                        let path = join(&directory, &entry.name);
+                        listing.batch.push((path, entry.attributes));
+                    }
                     Err(fault) => {
+                        is_well = false;
                         let _ = found.send(Found::Failed(directory.clone(), fault));
                     }
                 }
-                if batch.len() >= 256 {
-                    self.pass_on(std::mem::take(&mut batch), found);
+                if listing.batch.len() >= 256 {
+                    self.pass_on(&mut listing, found);
                 }
             }
-            self.pass_on(batch, found);
+            self.pass_on(&mut listing, found);
+            let _ = found.send(Found::Listed {
+                directory,
+                entries: listing.given,
+                taken: listing.taken,
+                is_well,
+            });
             self.directories.listed();
         }
     }
 
-    fn pass_on(&self, mut batch: Vec<(Vec<u8>, Attributes)>, found: &mpsc::SyncSender<Found>) {
+    /// Which of the finished entries of a directory still stand here.
+    fn look_at(&self, mut finished: Finished) -> Finished {
+        if let Some(skip) = &self.skip {
+            let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, finished.path()));
+            let entries = path.and_then(std::fs::read_dir).into_iter().flatten();
+            for entry in entries.flatten() {
+                let name = path_bytes(Path::new(&entry.file_name()));
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    skip.see_directory(&mut finished, &name);
+                } else if let Some(mark) = local_mark(&entry.path()) {
+                    skip.see(&mut finished, &name, mark);
+                }
+            }
+            skip.seen_all(&mut finished);
+        }
+        finished
+    }
+
+    fn pass_on(&self, listing: &mut Listing, found: &mpsc::SyncSender<Found>) {
         let is_directory = |a: &Attributes| a.kind == FileKind::Directory;
+        let mut batch = std::mem::take(&mut listing.batch);
         let filter = &self.options.filter;
-        batch.retain(|(path, a)| !filter.leaves_out(path, is_directory(a)));
+        batch.retain(|(path, a)| {
+            if filter.leaves_out(path, is_directory(a)) {
+                return false;
+            }
+            let totals = self.finished(listing.finished.as_ref(), path, a);
+            if let Some(totals) = &totals {
+                listing.taken.add(totals);
+            }
+            totals.is_none()
+        });
+        listing.given += batch.len() as u64;
         let below = batch.iter().filter(|(_, a)| is_directory(a));
         self.directories.found(below.map(|(path, _)| path.clone()));
         if !batch.is_empty() {
@@ -237,48 +341,253 @@ impl<'a> Download<'a> {
         }
     }
 
+    /// What an entry has that an earlier run finished.
+    fn finished(
+        &self,
+        finished: Option<&Finished>,
+        path: &[u8],
+        attributes: &Attributes,
+    ) -> Option<Totals> {
+        let (skip, finished) = (self.skip.as_ref()?, finished?);
+        if attributes.kind == FileKind::Directory {
+            return finished.directory(path);
+        }
+        let mark = mark_of(attributes)?;
+        skip.entry(finished, path, mark).then(|| totals_of(mark))
+    }
+
     /// Fetches what the listings find.
     fn drive(&self, found: &mpsc::Receiver<Found>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let mut state = Fetching::default();
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut state = Fetching::new(keeper, self.options.overwrite);
         if let Some(root) = self.directories.lock().root.take() {
-            state.directories.push((Vec::new(), root));
+            self.found_directory(&[], &root, &mut state, report);
             if !self.options.dry_run {
                 self.make_root(report)?;
             }
         }
-        while let Some(found) = report.next(found) {
-            match found {
-                Found::Entries(entries) => {
+        loop {
+            match report.poll(found) {
+                Polled::Given(Found::Entries(entries)) => {
                     for (path, attributes) in entries {
                         self.sort(path, attributes, &mut state, report)?;
                     }
                 }
-                Found::Failed(_, fault) if ends_session(&fault) => return Err(fault),
-                Found::Failed(path, fault) => report.failed(&path, &fault),
+                Polled::Given(Found::Listed {
+                    directory,
+                    entries,
+                    taken,
+                    is_well,
+                }) => {
+                    report.resumed(&taken);
+                    if let Some(tracker) = &mut report.tracker {
+                        tracker.listed(&directory, entries, &taken, is_well);
+                    }
+                }
+                Polled::Given(Found::Failed(_, fault)) if ends_session(&fault) => {
+                    return Err(fault);
+                }
+                Polled::Given(Found::Failed(path, fault)) => report.failed(&path, &fault),
+                Polled::Quiet => {}
+                Polled::Ended => break,
             }
+            self.keep_up(&mut state, report)?;
         }
-        self.send_wish(&mut state, report)?;
+        self.drain(&mut state, report)?;
+        if self.options.dry_run || report.is_stopped() && state.keeper.is_none() {
+            return Ok(());
+        }
+        for round in 1..=ROUNDS {
+            if report.is_stopped() {
+                break;
+            }
+            let (again, ours) = report.take_again(round == ROUNDS);
+            if again.is_empty() && ours.is_empty() {
+                break;
+            }
+            self.fetch_again(again, self.options.overwrite, &mut state, report)?;
+            let ours = self.find_ours(ours, report);
+            self.fetch_again(ours, true, &mut state, report)?;
+        }
+        if !report.is_stopped() {
+            report.give_up_again();
+        }
+        self.close_all(&mut state, report)?;
+        if report.has_moved() && self.options.durability != Durability::None {
+            journal::sync_local(self.root.clone())?;
+        }
+        let Some(mut keeper) = state.keeper else {
+            return Ok(());
+        };
+        let is_whole = !report.is_stopped() && report.result.failed == 0;
+        if !is_whole {
+            self.learn_root(&mut keeper)?;
+        }
+        let claims = report.tracker.as_mut().map(|tracker| tracker.take_claims());
+        keeper.finish(is_whole, claims.unwrap_or_default(), report)
+    }
+
+    /// Waits for everything that is under way.
+    fn drain(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        self.send_wish(state, report)?;
         loop {
             while let Some(pack) = state.packs.take() {
-                self.wait(pack, &mut state, report)?;
+                self.wait(pack, state, report)?;
             }
             // What had no room in its pack, or was too large for it after all.
-            self.send_wish(&mut state, report)?;
+            self.send_wish(state, report)?;
             match state.packs.take() {
-                Some(pack) if !report.is_stopped() => self.wait(pack, &mut state, report)?,
+                Some(pack) if !report.is_stopped() => self.wait(pack, state, report)?,
                 _ => break,
             }
         }
-        std::mem::take(&mut state.large).finish(report)?;
-        if report.is_stopped() || self.options.dry_run {
+        state.large.finish(report)
+    }
+
+    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
+    /// known of whole directories, and has claims made.
+    fn keep_up(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        let Some(tracker) = &mut report.tracker else {
+            return Ok(());
+        };
+        let whole = tracker.take_whole(WHOLE_AT_ONCE);
+        if whole.is_empty() && state.ticked.elapsed() < TICK {
             return Ok(());
         }
-        self.finish_directories(&state.directories, report)?;
-        if report.has_moved() && self.options.durability == Durability::Batch {
-            let path = self.root.clone();
-            self.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
+        self.close(whole, report)?;
+        state.ticked = Instant::now();
+        while let Some(pack) = state.packs.take_ended(|(pack, _)| &mut pack.transfer) {
+            self.wait(pack, state, report)?;
+        }
+        state.large.poll(report)?;
+        let Some(keeper) = &mut state.keeper else {
+            return Ok(());
+        };
+        let is_usable = keeper.poll(report)?;
+        let Some(tracker) = &mut report.tracker else {
+            return Ok(());
+        };
+        if !is_usable {
+            state.keeper = None;
+            tracker.forgo_claims();
+        } else if keeper.is_due(tracker.fresh()) {
+            let whole = tracker.take_whole(1);
+            self.close(whole, report)?;
+            self.learn_root(keeper)?;
+            let claims = report.tracker.as_mut().map(|tracker| tracker.take_claims());
+            let sync = match self.options.durability {
+                Durability::None => MakeDurable::Nothing,
+                _ => MakeDurable::Local(self.root.clone()),
+            };
+            keeper.order(sync, claims.unwrap_or_default());
         }
         Ok(())
+    }
+
+    /// The number of the target.
+    fn learn_root(&self, keeper: &mut Keeper) -> Result<(), Fault> {
+        if let Some(path) = keeper.unknown_root()
+            && let Some(found) = local_attributes(path)?
+        {
+            keeper.learn_root(found.inode);
+        }
+        Ok(())
+    }
+
+    /// Sets what is known of directories in which nothing more is made.
+    fn close(&self, whole: Vec<Whole>, report: &mut Report<'_>) -> Result<(), Fault> {
+        let known = whole.iter();
+        let known = known.filter_map(|whole| Some((&whole.path[..], whole.known?)));
+        let failed = self.finish_directories(known, report)?;
+        for whole in whole {
+            let is_well = !failed.contains(&whole.path);
+            if let Some(tracker) = &mut report.tracker {
+                tracker.closed(whole, is_well);
+            }
+        }
+        Ok(())
+    }
+
+    /// Likewise of all that aren't set yet. When the tree is stopped those that aren't whole are
+    /// left as they are.
+    fn close_all(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        let is_stopped = report.is_stopped();
+        let Some(tracker) = &mut report.tracker else {
+            let directories = std::mem::take(&mut state.directories);
+            // Those below first.
+            let known = directories
+                .iter()
+                .rev()
+                .map(|(path, known)| (&path[..], *known));
+            return self.finish_directories(known, report).map(|_| ());
+        };
+        let mut whole = tracker.take_whole(1);
+        if !is_stopped {
+            whole.extend(tracker.take_rest());
+        }
+        self.close(whole, report)
+    }
+
+    /// Tries entries again.
+    fn fetch_again(
+        &self,
+        again: Vec<Again>,
+        overwrite: bool,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        state.overwrite = overwrite;
+        for Again { path, mark, .. } in again {
+            let size = mark.map_or(0, |mark| mark.size);
+            if size > u64::from(SMALL_BYTES_MAX) {
+                self.start_large(path, size, mark.map(|m| m.mtime_ns), state, report)?;
+            } else {
+                self.wish_for(path, size, state, report)?;
+            }
+        }
+        self.drain(state, report)?;
+        state.overwrite = self.options.overwrite;
+        Ok(())
+    }
+
+    /// Of entries that stand here, those that an earlier run fetched without claiming them, by
+    /// their size and time. The others are failures.
+    fn find_ours(&self, found: Vec<Again>, report: &mut Report<'_>) -> Vec<Again> {
+        let (ours, others) = found.into_iter().partition(|again| {
+            let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, &again.path));
+            let there = path.ok().and_then(|path| local_mark(&path));
+            let skip = self.skip.as_ref();
+            skip.zip(there)
+                .zip(again.mark)
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted))
+        });
+        let others: Vec<Again> = others;
+        for again in others {
+            report.lost(&again.path, &again.fault);
+        }
+        ours
+    }
+
+    /// A directory is going to be made.
+    fn found_directory(
+        &self,
+        path: &[u8],
+        attributes: &Attributes,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) {
+        let known = Known {
+            mode: attributes.mode,
+            mtime_ns: attributes.mtime_ns,
+        };
+        match &mut report.tracker {
+            Some(tracker) => tracker.found(path, known),
+            None => state.directories.push((path.to_vec(), known)),
+        }
     }
 
     fn make_root(&self, report: &mut Report<'_>) -> Result<(), Fault> {
@@ -288,7 +597,12 @@ impl<'a> Download<'a> {
             parents: true,
         };
         self.store.call(&call, &mut |_| Ok(()))?;
-        report.result.directories += 1;
+        report.moved(&Item {
+            path: Vec::new(),
+            kind: Kind::Directory,
+            bytes: 0,
+            mark: None,
+        });
         Ok(())
     }
 
@@ -307,22 +621,40 @@ impl<'a> Download<'a> {
                 FileKind::Directory => (Kind::Directory, 0),
                 _ => (Kind::Other, 0),
             };
-            report.moved(&Item { path, kind, bytes });
+            report.moved(&Item {
+                path,
+                kind,
+                bytes,
+                mark: None,
+            });
             return Ok(());
         }
         if is_file && attributes.size > u64::from(SMALL_BYTES_MAX) {
-            return self.start_large(path, state, report);
+            let mtime_ns = Some(attributes.mtime_ns);
+            return self.start_large(path, attributes.size, mtime_ns, state, report);
         }
-        let bytes = ENTRY_BYTES + path.len() as u64 + if is_file { attributes.size } else { 0 };
+        if attributes.kind == FileKind::Directory {
+            self.found_directory(&path, &attributes, state, report);
+        }
+        let bytes = if is_file { attributes.size } else { 0 };
+        self.wish_for(path, bytes, state, report)
+    }
+
+    /// Adds a name to the next pack.
+    fn wish_for(
+        &self,
+        path: Vec<u8>,
+        bytes: u64,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let bytes = ENTRY_BYTES + path.len() as u64 + bytes;
         let name_bytes = Wish::name_bytes(&path);
         let pack_bytes = self.cut.pack_bytes(state.begun) as u64;
         if !state.names.is_empty()
             && (state.bytes + bytes > pack_bytes || state.name_bytes + name_bytes > WISH_BYTES_MAX)
         {
             self.send_wish(state, report)?;
-        }
-        if attributes.kind == FileKind::Directory {
-            state.directories.push((path.clone(), attributes));
         }
         state.bytes += bytes;
         state.name_bytes += name_bytes;
@@ -347,6 +679,7 @@ impl<'a> Download<'a> {
         let options = TransferOptions {
             digest: DigestKind::None,
             resume: false,
+            overwrite: state.overwrite,
             ..transfer_options(self.options)
         };
         let job = DownloadJob {
@@ -377,24 +710,26 @@ impl<'a> Download<'a> {
             Err(fault) if ends_session(&fault) => return Err(fault),
             Err(fault) => {
                 for path in &seen.names {
-                    report.failed(path, &fault);
+                    report.missed(path, false, None, fault.clone());
                 }
                 return Ok(());
             }
         };
+        if self.options.durability == Durability::Full {
+            journal::sync_local(self.root.clone())?;
+        }
         let items = std::mem::take(&mut *seen.lock());
         let came = items.len();
         for (number, item) in (0..).zip(items) {
             match item {
                 Came::Moved(item) => match failures.of(number) {
-                    Some(fault) => {
-                        let fault = fault.clone().path(&item.path);
-                        report.failed(&item.path, &fault);
-                    }
+                    Some(fault) => report.missed_item(&item, fault.clone().path(&item.path)),
                     None => report.moved(&item),
                 },
-                Came::Large(path) => self.start_large(path, state, report)?,
-                Came::Failed(path, fault) => report.failed(&path, &fault),
+                Came::Large(path, size, mtime_ns) => {
+                    self.start_large(path, size, mtime_ns, state, report)?;
+                }
+                Came::Failed(path, fault) => report.missed(&path, false, None, fault),
             }
         }
         // It had no room for these.
@@ -424,6 +759,8 @@ impl<'a> Download<'a> {
     fn start_large(
         &self,
         path: Vec<u8>,
+        size: u64,
+        mtime_ns: Option<i64>,
         state: &mut Fetching,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
@@ -445,34 +782,38 @@ impl<'a> Download<'a> {
                 name: Vec::new(),
                 wish: None,
             };
-            let options = transfer_options(self.options);
+            let options = TransferOptions {
+                overwrite: state.overwrite,
+                ..transfer_options(self.options)
+            };
             self.client.start(&options, JobKind::Download(job))
         });
+        let item = Item::large(path, size, mtime_ns);
         match started {
-            Ok(transfer) => state.large.push(path, transfer, report),
+            Ok(transfer) => state.large.push(item, transfer, report),
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {
-                report.failed(&path, &fault);
+                report.missed_item(&item, fault);
                 Ok(())
             }
         }
     }
 
     /// Sets what the directories have there, now that nothing more is made in them: those below
-    /// first, since one above may take away the right to get there.
-    fn finish_directories(
+    /// first, since one above may take away the right to get there. Returns those that failed.
+    fn finish_directories<'d>(
         &self,
-        directories: &[(Vec<u8>, Attributes)],
+        directories: impl Iterator<Item = (&'d [u8], Known)>,
         report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<HashSet<Vec<u8>>, Fault> {
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-        let mut paths = Vec::new();
-        for (path, attributes) in directories.iter().rev() {
+        let (mut paths, mut failed) = (Vec::new(), HashSet::new());
+        for (path, known) in directories {
             let entry = Entry {
                 path,
                 metadata: Metadata {
-                    mode: u16::try_from(attributes.mode).ok(),
-                    mtime_ns: Some(attributes.mtime_ns),
+                    mode: u16::try_from(known.mode).ok(),
+                    mtime_ns: Some(known.mtime_ns),
                     ..Metadata::default()
                 },
                 content: Content::Attributes,
@@ -480,19 +821,23 @@ impl<'a> Download<'a> {
             if !pack.entry(&entry) {
                 let full =
                     std::mem::replace(&mut pack, PackWriter::new(Vec::new(), PACK_BYTES_MAX));
-                self.write(full, &std::mem::take(&mut paths), report)?;
+                self.write(full, &std::mem::take(&mut paths), &mut failed, report)?;
                 // A path is shorter than any pack.
                 let _ = pack.entry(&entry);
             }
             paths.push(path);
         }
-        self.write(pack, &paths, report)
+        if !paths.is_empty() {
+            self.write(pack, &paths, &mut failed, report)?;
+        }
+        Ok(failed)
     }
 
     fn write(
         &self,
         pack: PackWriter,
-        paths: &[&Vec<u8>],
+        paths: &[&[u8]],
+        failed: &mut HashSet<Vec<u8>>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let (memory, length) = pack.finish();
@@ -500,26 +845,41 @@ impl<'a> Download<'a> {
         for (number, path) in (0..).zip(paths) {
             if let Some(fault) = failures.of(number) {
                 report.failed(path, &fault.clone().path(path));
+                failed.insert(path.to_vec());
             }
         }
         Ok(())
     }
 }
 
+/// A directory that is listed.
+#[derive(Default)]
+struct Listing {
+    batch: Vec<(Vec<u8>, Attributes)>,
+    given: u64,
+    taken: Totals,
+    finished: Option<Finished>,
+}
+
 /// What is under way.
 struct Fetching {
     packs: Packs<(MovingPack, Arc<Seen>)>,
     large: LargeFiles,
-    directories: Vec<(Vec<u8>, Attributes)>,
+    /// Directories that are set at the end, if they aren't followed.
+    directories: Vec<(Vec<u8>, Known)>,
     /// Names for the next pack, and about what it will have.
     names: Vec<Vec<u8>>,
     name_bytes: usize,
     bytes: u64,
     begun: usize,
+    /// Whether what is fetched now replaces what is there.
+    overwrite: bool,
+    keeper: Option<Keeper>,
+    ticked: Instant,
 }
 
-impl Default for Fetching {
-    fn default() -> Self {
+impl Fetching {
+    fn new(keeper: Option<Keeper>, overwrite: bool) -> Self {
         Self {
             packs: Packs::new(),
             large: LargeFiles::default(),
@@ -528,6 +888,9 @@ impl Default for Fetching {
             name_bytes: 0,
             bytes: 0,
             begun: 0,
+            overwrite,
+            keeper,
+            ticked: Instant::now(),
         }
     }
 }
@@ -536,7 +899,8 @@ impl Default for Fetching {
 #[derive(Debug)]
 enum Came {
     Moved(Item),
-    Large(Vec<u8>),
+    /// Its path, its size, and the time of its last change.
+    Large(Vec<u8>, u64, Option<i64>),
     Failed(Vec<u8>, Fault),
 }
 
@@ -595,7 +959,9 @@ impl Store for Seen {
                 );
             }
             came.push(match entry.content {
-                Content::Large(_) => Came::Large(entry.path.to_vec()),
+                Content::Large(size) => {
+                    Came::Large(entry.path.to_vec(), size, entry.metadata.mtime_ns)
+                }
                 Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
                 _ => Came::Moved(Item::of(&entry)),
             });

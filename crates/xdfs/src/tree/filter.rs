@@ -27,7 +27,11 @@ pub enum FilterRule {
 /// Which names of a tree are left out. The last rule that matches counts. A directory that is left
 /// out is not looked into, so that nothing beneath it can be taken in again.
 #[derive(Clone, Default)]
-pub struct Filter(Option<Arc<Gitignore>>);
+pub struct Filter {
+    rules: Option<Arc<Gitignore>>,
+    /// A digest of the rules.
+    identity: [u8; 32],
+}
 
 impl Filter {
     /// A filter of these rules, in this order.
@@ -37,24 +41,47 @@ impl Filter {
     pub fn new(rules: &[FilterRule]) -> Result<Self, Fault> {
         let mut builder = GitignoreBuilder::new("");
         builder.allow_unclosed_class(false);
+        let mut identity = blake3::Hasher::new();
         for rule in rules {
             match rule {
-                FilterRule::Exclude(pattern) => add(&mut builder, "", pattern, pattern)?,
-                FilterRule::Include(pattern) => {
-                    add(&mut builder, "!", pattern, &format!("!{pattern}"))?;
+                FilterRule::Exclude(pattern) => {
+                    add(&mut builder, "", pattern, pattern)?;
+                    identity.update(pattern.as_bytes());
                 }
-                FilterRule::File(path) => add_file(&mut builder, path)?,
+                FilterRule::Include(pattern) => {
+                    let line = format!("!{pattern}");
+                    add(&mut builder, "!", pattern, &line)?;
+                    identity.update(line.as_bytes());
+                }
+                FilterRule::File(path) => {
+                    identity.update(&add_file(&mut builder, path)?);
+                }
             }
+            // No pattern has one.
+            identity.update(b"\n");
         }
         let rules = builder.build().map_err(|error| bad(&error.to_string()))?;
-        Ok(Self((!rules.is_empty()).then(|| Arc::new(rules))))
+        Ok(Self {
+            rules: (!rules.is_empty()).then(|| Arc::new(rules)),
+            identity: identity.finalize().into(),
+        })
+    }
+
+    /// What tells it from other filters.
+    pub(super) fn identity(&self) -> &[u8] {
+        match &self.rules {
+            Some(_) => &self.identity,
+            None => &[],
+        }
     }
 
     /// Whether the entry at `path`, relative to the root of the tree, is left out by itself. What
     /// is in a directory that is left out is never asked about.
     #[must_use]
     pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
-        let Some(rules) = &self.0 else { return false };
+        let Some(rules) = &self.rules else {
+            return false;
+        };
         // A name that this system can't have is matched as near as can be.
         let path = xdfs_sys::fs::path_from_bytes(path)
             .unwrap_or_else(|_| String::from_utf8_lossy(path).into_owned().into());
@@ -64,7 +91,7 @@ impl Filter {
 
 impl fmt::Debug for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rules = self.0.as_ref().map_or(0, |rules| rules.len());
+        let rules = self.rules.as_ref().map_or(0, |rules| rules.len());
         f.debug_struct("Filter").field("rules", &rules).finish()
     }
 }
@@ -89,7 +116,8 @@ fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str, line: &str) ->
     Ok(())
 }
 
-fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<(), Fault> {
+/// Adds the rules of a file, whose bytes are returned.
+fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<Vec<u8>, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let io = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
     let length = std::fs::metadata(path).map_err(|error| io(&error))?.len();
@@ -97,15 +125,15 @@ fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<(), Fault> {
         return Err(bad(&format!("it is longer than {FILE_BYTES_MAX} bytes")).path(name));
     }
     let bytes = std::fs::read(path).map_err(|error| io(&error))?;
-    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-    for (number, line) in (1..).zip(bytes.split(|b| *b == b'\n')) {
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    for (number, line) in (1..).zip(text.split(|b| *b == b'\n')) {
         let at = |cause: &str| bad(&format!("line {number}: {cause}")).path(name);
         let line = str::from_utf8(line).map_err(|_| at("it is not UTF-8"))?;
         let line = line.strip_suffix('\r').unwrap_or(line);
         let added = builder.add_line(None, line);
         added.map_err(|error| at(&error.to_string()))?;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -3,20 +3,23 @@
 //!
 //! The side that has the tree isn't asked to know it: the client walks, here or by listings, and
 //! moves what it finds while it goes on. What can't be moved is told and counted, and the rest goes
-//! on. Memory is bounded by packs that are under way and by the directories of the tree, whose
-//! times are set last.
+//! on. Memory is bounded by packs that are under way and by the directories that aren't whole yet: one
+//! gets its times when nothing more is made in it. A journal keeps what is finished, so that a tree
+//! that was broken off goes on where it was.
 
 mod download;
 mod filter;
+mod journal;
 mod moving;
 mod sync;
+mod tracker;
 mod upload;
 
 pub use filter::{Filter, FilterRule};
 pub use sync::{Compare, SyncOptions, SyncResult};
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::pack::Keep;
@@ -37,6 +40,10 @@ const PACK_BYTES_LONG: usize = 4 << 20;
 const PACKS_MAX: usize = 12;
 /// Large files under way.
 const LARGE_MAX: usize = 4;
+/// How often what failed is tried again when everything else is moved, if the fault may pass.
+const ROUNDS: u32 = 2;
+/// Whole directories whose metadata are set at once.
+const WHOLE_AT_ONCE: usize = 512;
 /// Round-trip time from which a path is long.
 const LONG_PATH: Duration = Duration::from_millis(2);
 
@@ -63,16 +70,27 @@ pub struct TreeOptions {
     pub digest: DigestKind,
     /// Most bytes a second; `None` for no bound.
     pub rate_bytes_per_s_max: Option<u64>,
+    /// A folder for the journals of trees, made if it isn't there; `None` for none. Each tree has
+    /// a file in it while it is copied, by which the same call goes on after whatever broke it off:
+    /// directories that were finished aren't listed, and files that were finished aren't sent
+    /// again. It is removed when nothing failed. Not for synchronisations, which look for
+    /// themselves.
+    pub journal: Option<PathBuf>,
+    /// Begin anew: forget the journal, and the parts of large files that arrived earlier.
+    pub begin_anew: bool,
 }
 
 /// When what was moved of a tree is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// All of it before the end is told: the file system is synchronised once.
+    /// All of it before the end is told, and before a journal claims it: the file system is
+    /// synchronised at the end, and every few seconds if it takes longer.
     #[default]
     Batch,
-    /// When the system comes to it.
+    /// Each pack and each large file before it counts as moved: slow.
+    Full,
+    /// When the system comes to it. A journal claims then what the system may still lose.
     None,
 }
 
@@ -89,6 +107,8 @@ pub enum TreeEvent<'a> {
         /// Why.
         fault: &'a Fault,
     },
+    /// Something that the tree goes on without, such as its journal.
+    Warning(&'a Fault),
     /// A step of a synchronisation. In a dry run all of them are told, else those that rename and
     /// delete, when they are done. Paths are relative.
     Step {
@@ -133,10 +153,25 @@ pub struct TreeResult {
     pub bytes: u64,
     /// Entries that failed; each was told.
     pub failed: u64,
+    /// What an earlier run had finished, and wasn't moved again; not part of the other counts.
+    pub resumed: TreeCounts,
     /// Time from the order to the end.
     pub elapsed: Duration,
     /// The path of the tree at its target.
     pub target: Vec<u8>,
+}
+
+/// What a part of a tree has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeCounts {
+    /// Files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Links and named pipes.
+    pub others: u64,
+    /// Bytes of content of the files.
+    pub bytes: u64,
 }
 
 impl TreeOptions {

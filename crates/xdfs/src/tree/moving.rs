@@ -6,13 +6,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::pack::{Content, Entry, PackReader};
-use xdfs_proto::{Code, Fault, Limits};
+use xdfs_proto::{Code, Fault, Limits, Retry};
+use xdfs_store::tree_journal::{Mark, Totals};
 
+use super::tracker::Tracker;
 use super::{LARGE_MAX, Observer, PACKS_MAX, SyncStep, TreeEvent, TreeOptions, TreeResult};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Most entries that are kept to be tried again; what fails beyond them is told at once.
+const AGAIN_MAX: usize = 1 << 20;
+/// Longest time to wait before entries are tried again, and the shortest.
+const AGAIN_WAIT_MS: (u32, u32) = (100, 2000);
 
 /// What an entry counts as when it is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +36,25 @@ pub(super) struct Item {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
+    /// What a journal says of it.
+    pub(super) mark: Option<Mark>,
+}
+
+/// An entry that failed, and is to be tried again.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub(super) path: Vec<u8>,
+    pub(super) mark: Option<Mark>,
+    pub(super) fault: Fault,
+}
+
+/// What became of the wait for the next thing.
+pub(super) enum Polled<T> {
+    Given(T),
+    /// Nothing came for a while.
+    Quiet,
+    /// Nothing more comes, or the observer wants no more.
+    Ended,
 }
 
 impl Item {
@@ -41,10 +66,36 @@ impl Item {
             Content::Attributes => (Kind::Attributes, 0),
             _ => (Kind::Other, 0),
         };
+        let kind_number = match entry.content {
+            Content::File(_) => Some(0),
+            Content::Symlink(_) => Some(1),
+            Content::Fifo => Some(2),
+            _ => None,
+        };
+        let mark = kind_number.zip(entry.metadata.mtime_ns);
         Self {
             path: entry.path.to_vec(),
             kind,
             bytes,
+            mark: mark.map(|(kind, mtime_ns)| Mark {
+                kind,
+                size: bytes,
+                mtime_ns,
+            }),
+        }
+    }
+
+    /// A file that is moved by itself.
+    pub(super) fn large(path: Vec<u8>, bytes: u64, mtime_ns: Option<i64>) -> Self {
+        Self {
+            path,
+            kind: Kind::File,
+            bytes,
+            mark: mtime_ns.map(|mtime_ns| Mark {
+                kind: 0,
+                size: bytes,
+                mtime_ns,
+            }),
         }
     }
 
@@ -66,6 +117,12 @@ pub(super) struct Report<'a> {
     began: Instant,
     told: Instant,
     stopped: bool,
+    /// Which directories are whole, if that is wanted.
+    pub(super) tracker: Option<Tracker>,
+    /// What failed and may pass, while it is kept.
+    again: Option<Vec<Again>>,
+    /// Entries that stand at the target may be those that an earlier run moved.
+    has_run: bool,
 }
 
 impl<'a> Report<'a> {
@@ -77,7 +134,17 @@ impl<'a> Report<'a> {
             began: now,
             told: now,
             stopped: false,
+            tracker: None,
+            again: None,
+            has_run: false,
         }
+    }
+
+    /// Follows the directories from now on, for a journal if there is one.
+    pub(super) fn track(&mut self, journal: bool, has_run: bool) {
+        self.tracker = Some(Tracker::new(journal));
+        self.again = Some(Vec::new());
+        self.has_run = has_run;
     }
 
     /// Whether the observer wants no more.
@@ -91,18 +158,126 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn moved(&mut self, item: &Item) {
+        let mut totals = Totals::default();
         match item.kind {
-            Kind::File => self.result.files += 1,
-            Kind::Directory => self.result.directories += 1,
-            Kind::Other => self.result.others += 1,
+            Kind::File => totals.files = 1,
+            Kind::Directory => totals.directories = 1,
+            Kind::Other => totals.others = 1,
             Kind::Attributes => {}
         }
-        self.result.bytes += item.bytes;
+        totals.bytes = item.bytes;
+        let result = &mut self.result;
+        result.files += totals.files;
+        result.directories += totals.directories;
+        result.others += totals.others;
+        result.bytes += totals.bytes;
+        if let Some(tracker) = &mut self.tracker {
+            match item.kind {
+                Kind::File | Kind::Other => tracker.settled(&item.path, Ok((totals, item.mark))),
+                Kind::Directory => tracker.made(&item.path, true),
+                Kind::Attributes => {}
+            }
+        }
+    }
+
+    /// An earlier run finished this.
+    pub(super) fn resumed(&mut self, totals: &Totals) {
+        let resumed = &mut self.result.resumed;
+        resumed.files += totals.files;
+        resumed.directories += totals.directories;
+        resumed.others += totals.others;
+        resumed.bytes += totals.bytes;
     }
 
     pub(super) fn failed(&mut self, path: &[u8], fault: &Fault) {
         self.result.failed += 1;
         self.tell(&TreeEvent::Failed { path, fault });
+    }
+
+    /// An entry wasn't moved: it is tried again, or that is told.
+    pub(super) fn missed(
+        &mut self,
+        path: &[u8],
+        is_directory: bool,
+        mark: Option<Mark>,
+        fault: Fault,
+    ) {
+        let Some(tracker) = &mut self.tracker else {
+            self.failed(path, &fault);
+            return;
+        };
+        if is_directory || tracker.knows(path) {
+            tracker.made(path, false);
+            self.failed(path, &fault);
+            return;
+        }
+        let is_ours = fault.code == Code::AlreadyExists && self.has_run && mark.is_some();
+        if let Some(again) = &mut self.again
+            && again.len() < AGAIN_MAX
+            && (is_ours || may_pass(&fault))
+        {
+            let path = path.to_vec();
+            again.push(Again { path, mark, fault });
+            return;
+        }
+        self.lost(path, &fault);
+    }
+
+    /// Likewise of one that is known.
+    pub(super) fn missed_item(&mut self, item: &Item, fault: Fault) {
+        let is_directory = item.kind == Kind::Directory;
+        if item.kind == Kind::Attributes {
+            self.failed(&item.path, &fault);
+        } else {
+            self.missed(&item.path, is_directory, item.mark, fault);
+        }
+    }
+
+    /// What failed and may pass: those that are tried again as they are, and those that stand at
+    /// the target and may be the work of an earlier run. Waits for as long as their faults ask.
+    /// With `last` what fails from now on is told at once.
+    pub(super) fn take_again(&mut self, last: bool) -> (Vec<Again>, Vec<Again>) {
+        let again = match last {
+            true => self.again.take(),
+            false => self.again.as_mut().map(std::mem::take),
+        };
+        let is_there = |a: &Again| a.fault.code == Code::AlreadyExists;
+        let (ours, again): (Vec<_>, Vec<_>) =
+            again.unwrap_or_default().into_iter().partition(is_there);
+        if !again.is_empty() {
+            let waits = again.iter().map(|again| match again.fault.retry {
+                Retry::AfterMs(ms) => ms,
+                _ => 0,
+            });
+            let (least, most) = AGAIN_WAIT_MS;
+            let ms = waits.max().unwrap_or(0).clamp(least, most);
+            let until = Instant::now() + Duration::from_millis(ms.into());
+            while !self.stopped && Instant::now() < until {
+                std::thread::sleep(PROGRESS_INTERVAL.min(until - Instant::now()));
+                self.progress();
+            }
+        }
+        (again, ours)
+    }
+
+    /// An entry wasn't moved, and isn't tried again.
+    pub(super) fn lost(&mut self, path: &[u8], fault: &Fault) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.settled(path, Err(()));
+        }
+        self.failed(path, fault);
+    }
+
+    /// What is kept to be tried again has failed.
+    pub(super) fn give_up_again(&mut self) {
+        for again in self.again.take().unwrap_or_default() {
+            self.lost(&again.path, &again.fault);
+        }
+    }
+
+    /// Something that the tree goes on without.
+    pub(super) fn warn(&mut self, fault: &Fault) {
+        self.tell(&TreeEvent::Warning(fault));
     }
 
     pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
@@ -112,14 +287,28 @@ impl<'a> Report<'a> {
     /// The next of what others give, while progress is told; `None` if nothing more comes, or the
     /// observer wants no more.
     pub(super) fn next<T>(&mut self, given: &mpsc::Receiver<T>) -> Option<T> {
-        while !self.stopped {
-            match given.recv_timeout(PROGRESS_INTERVAL) {
-                Ok(next) => return Some(next),
-                Err(RecvTimeoutError::Timeout) => self.progress(),
-                Err(RecvTimeoutError::Disconnected) => return None,
+        loop {
+            match self.poll(given) {
+                Polled::Given(next) => return Some(next),
+                Polled::Quiet => {}
+                Polled::Ended => return None,
             }
         }
-        None
+    }
+
+    /// Likewise, and returns when nothing came for a while.
+    pub(super) fn poll<T>(&mut self, given: &mpsc::Receiver<T>) -> Polled<T> {
+        if self.stopped {
+            return Polled::Ended;
+        }
+        match given.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(next) => Polled::Given(next),
+            Err(RecvTimeoutError::Timeout) => {
+                self.progress();
+                Polled::Quiet
+            }
+            Err(RecvTimeoutError::Disconnected) => Polled::Ended,
+        }
     }
 
     pub(super) fn progress(&mut self) {
@@ -135,6 +324,7 @@ impl<'a> Report<'a> {
         let event = match event {
             TreeEvent::Progress(result) => TreeEvent::Progress(result),
             TreeEvent::Failed { path, fault } => TreeEvent::Failed { path, fault },
+            TreeEvent::Warning(fault) => TreeEvent::Warning(fault),
             TreeEvent::Step { step, path, from } => TreeEvent::Step {
                 step: *step,
                 path,
@@ -170,7 +360,23 @@ pub(super) struct MovingPack {
 #[derive(Debug)]
 struct MovingFile {
     transfer: Transfer,
-    path: Vec<u8>,
+    item: Item,
+}
+
+impl MovingFile {
+    /// Takes what came of it, for which it waits.
+    fn end(self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let Self { transfer, mut item } = self;
+        match transfer.wait() {
+            Ok(result) => {
+                item.bytes = result.bytes;
+                report.moved(&item);
+            }
+            Err(fault) if ends_session(&fault) => return Err(fault),
+            Err(fault) => report.missed_item(&item, fault),
+        }
+        Ok(())
+    }
 }
 
 /// Large files that are under way.
@@ -184,11 +390,11 @@ impl LargeFiles {
     /// The session ended.
     pub(super) fn push(
         &mut self,
-        path: Vec<u8>,
+        item: Item,
         transfer: Transfer,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        self.0.push_back(MovingFile { transfer, path });
+        self.0.push_back(MovingFile { transfer, item });
         while self.0.len() >= LARGE_MAX {
             self.wait(report)?;
         }
@@ -213,14 +419,21 @@ impl LargeFiles {
             file.transfer.progress(PROGRESS_INTERVAL);
             report.progress();
         }
-        match file.transfer.wait() {
-            Ok(result) => report.moved(&Item {
-                path: file.path,
-                kind: Kind::File,
-                bytes: result.bytes,
-            }),
-            Err(fault) if ends_session(&fault) => return Err(fault),
-            Err(fault) => report.failed(&file.path, &fault),
+        file.end(report)
+    }
+
+    /// Takes what has ended.
+    ///
+    /// # Errors
+    /// The session ended.
+    pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let mut at = 0;
+        while let Some(file) = self.0.get_mut(at) {
+            if !is_over(&mut file.transfer) {
+                at += 1;
+            } else if let Some(file) = self.0.remove(at) {
+                file.end(report)?;
+            }
         }
         Ok(())
     }
@@ -229,7 +442,7 @@ impl LargeFiles {
     ///
     /// # Errors
     /// The session ended.
-    pub(super) fn finish(mut self, report: &mut Report<'_>) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         while !self.0.is_empty() {
             self.wait(report)?;
         }
@@ -254,6 +467,12 @@ impl<T> Packs<T> {
         (self.0.len() >= PACKS_MAX).then(|| self.0.pop_front())?
     }
 
+    /// The one that was begun first, if it has ended.
+    pub(super) fn take_ended(&mut self, transfer: impl Fn(&mut T) -> &mut Transfer) -> Option<T> {
+        let first = self.0.front_mut()?;
+        is_over(transfer(first)).then(|| self.0.pop_front())?
+    }
+
     /// The one that was begun first.
     pub(super) fn take(&mut self) -> Option<T> {
         self.0.pop_front()
@@ -265,14 +484,24 @@ impl<T> Packs<T> {
 /// # Errors
 /// The session ended.
 pub(super) fn wait_for_pack(pack: MovingPack, report: &mut Report<'_>) -> Result<(), Fault> {
+    wait_for_durable_pack(pack, report, || Ok(()))
+}
+
+/// Likewise, with something that is done between the end of the pack and its count.
+///
+/// # Errors
+/// The session ended, or that of `make_durable`.
+pub(super) fn wait_for_durable_pack(
+    pack: MovingPack,
+    report: &mut Report<'_>,
+    make_durable: impl FnOnce() -> Result<(), Fault>,
+) -> Result<(), Fault> {
     match pack.transfer.wait_for_pack() {
         Ok(failures) => {
+            make_durable()?;
             for (number, item) in (0..).zip(&pack.items) {
                 match failures.of(number) {
-                    Some(fault) => {
-                        let fault = fault.clone().path(&item.path);
-                        report.failed(&item.path, &fault);
-                    }
+                    Some(fault) => report.missed_item(item, fault.clone().path(&item.path)),
                     None => report.moved(item),
                 }
             }
@@ -280,12 +509,27 @@ pub(super) fn wait_for_pack(pack: MovingPack, report: &mut Report<'_>) -> Result
         Err(fault) if ends_session(&fault) => return Err(fault),
         Err(fault) => {
             for item in &pack.items {
-                report.failed(&item.path, &fault);
+                report.missed_item(item, fault.clone());
             }
         }
     }
     report.progress();
     Ok(())
+}
+
+/// Whether a transfer has ended, so that what came of it can be taken without waiting.
+pub(super) fn is_over(transfer: &mut Transfer) -> bool {
+    while transfer.progress(Duration::ZERO).is_some() {}
+    transfer.is_finished()
+}
+
+/// Whether what failed may go well when it is tried again soon.
+fn may_pass(fault: &Fault) -> bool {
+    fault.retry != Retry::Never
+        || matches!(
+            fault.code,
+            Code::Busy | Code::DeadlineExceeded | Code::IntegrityMismatch | Code::SourceChanged
+        )
 }
 
 /// Whether nothing more can be moved after a fault.
@@ -305,6 +549,7 @@ pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
         rate_bytes_per_s_max: options.rate_bytes_per_s_max,
         overwrite: options.overwrite,
         digest: options.digest,
+        resume: !options.begin_anew,
         ..TransferOptions::default()
     }
 }

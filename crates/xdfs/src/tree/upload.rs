@@ -1,30 +1,37 @@
 //! A tree from here to the server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
 use xdfs_store::local::Added;
+use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store as _};
 
+use super::journal::{
+    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
+};
 use super::moving::{
-    Item, Kind, LargeFiles, MovingPack, Packs, Report, ends_session, transfer_options,
-    wait_for_pack,
+    Again, Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over,
+    transfer_options, wait_for_durable_pack,
 };
+use super::tracker::Whole;
 use super::{
-    Cut, Durability, Observer, SMALL_BYTES_MAX, TreeOptions, TreeResult, is_directory, join,
-    last_name, not_a_directory,
+    Cut, Durability, Observer, ROUNDS, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
+    is_directory, join, last_name, not_a_directory,
 };
+use crate::Answer;
 use crate::client::{Client, path_bytes};
-use crate::paths::Call;
-use crate::transfer::TransferOptions;
+use crate::paths::{Call, PendingCall};
+use crate::transfer::{Transfer, TransferOptions};
 
 /// Names that the walker gives on at once, and how many such batches may wait.
 const BATCH_NAMES: usize = 256;
@@ -33,6 +40,10 @@ const BATCHES_WAITING: usize = 64;
 const MADE_WAITING: usize = 4;
 /// Most threads that read small files.
 const PACKERS_MAX: usize = 4;
+/// How often is looked at what has ended while other things go on.
+const TICK: Duration = Duration::from_millis(100);
+/// Calls under way that look at what stands at the target.
+const LOOKS_MAX: usize = 64;
 
 /// What the packers tell.
 pub(super) enum Made {
@@ -45,6 +56,21 @@ pub(super) enum Made {
     /// A further name, and the first one.
     Link(Vec<u8>, Vec<u8>),
     Directories(Vec<Vec<u8>>),
+    /// A name of a file that has several: each run has to see it.
+    Several(Vec<u8>),
+    /// All entries of a directory were found: so many are moved, others were moved earlier.
+    Listed {
+        directory: Vec<u8>,
+        entries: u64,
+        taken: Totals,
+        is_well: bool,
+    },
+    /// An entry that was found can't be had.
+    Missed {
+        path: Vec<u8>,
+        is_directory: bool,
+        fault: Fault,
+    },
     Failed(Vec<u8>, Fault),
 }
 
@@ -74,20 +100,57 @@ pub(super) fn run(
     if !meta.is_dir() {
         return Err(not_a_directory(&source_bytes));
     }
-    let (there, round_trip) = client.look(target)?;
-    let root = match &there {
-        None => target.to_vec(),
-        Some(attributes) if is_directory(Some(attributes)) => {
-            join(target, last_name(&source_bytes))
-        }
-        Some(_) => return Err(not_a_directory(target)),
-    };
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
-    report.result.target.clone_from(&root);
-    let is_there = there.is_some() && root == target;
-    let mut upload = Upload::new(client, source, root, options, Cut::new(client, round_trip));
-    upload.into_there = is_there;
+    let (there, round_trip) = client.look(target)?;
+    let ends = Ends::Up(source, target);
+    let mut keeper = journal::open(client, &ends, options, &mut report);
+    let earlier = match &mut keeper {
+        Some(keeper) => keeper.earlier_root(&mut report, |path| {
+            if path == target {
+                return Ok(there.clone());
+            }
+            Ok(client.look(path)?.0)
+        })?,
+        None => None,
+    };
+    let root = match (earlier, &there) {
+        (Some((root, _)), _) => root,
+        (None, None) => Root {
+            path: target.to_vec(),
+            inode: 0,
+            was_there: false,
+        },
+        (None, Some(attributes)) if is_directory(Some(attributes)) => {
+            let path = join(target, last_name(&source_bytes));
+            let was_there = path == target;
+            Root {
+                inode: if was_there { attributes.inode } else { 0 },
+                path,
+                was_there,
+            }
+        }
+        (None, Some(_)) => return Err(not_a_directory(target)),
+    };
+    report.result.target.clone_from(&root.path);
+    let into_there = root.was_there;
+    let mut upload = Upload::new(
+        client,
+        source,
+        root.path.clone(),
+        options,
+        Cut::new(client, round_trip),
+    );
+    upload.into_there = into_there;
+    if let Some(keeper) = &mut keeper {
+        keeper.begin(root);
+        upload.skip = Some(keeper.skip());
+    }
+    if !options.dry_run {
+        let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
+        report.track(keeper.is_some(), has_run);
+    }
+    *upload.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
     upload.run(None, &mut report)?;
     report.finish()
 }
@@ -107,6 +170,29 @@ pub(super) struct Upload<'a> {
     names: Names,
     /// The directory at the server was there, and keeps its mode: it may be that of an export.
     into_there: bool,
+    /// What an earlier run finished.
+    skip: Option<Skip>,
+    /// The journal, until the tree is begun.
+    keeper: Mutex<Option<Keeper>>,
+}
+
+/// What is under way.
+struct Sending {
+    packs: Packs<MovingPack>,
+    large: LargeFiles,
+    made_directory: Option<Vec<u8>>,
+    /// Further names, and the first ones.
+    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories that are set at the end, if they aren't followed.
+    directories: Vec<Vec<u8>>,
+    /// Directories that are whole.
+    whole: VecDeque<Whole>,
+    /// Those that are being set.
+    closing: Option<(Transfer, Vec<Whole>)>,
+    keeper: Option<Keeper>,
+    /// What was whole when claims became due is being set.
+    flushed: bool,
+    ticked: Instant,
 }
 
 impl<'a> Upload<'a> {
@@ -128,6 +214,8 @@ impl<'a> Upload<'a> {
             packs: AtomicUsize::new(0),
             names: Mutex::default(),
             into_there: false,
+            skip: None,
+            keeper: Mutex::default(),
         }
     }
 
@@ -182,21 +270,27 @@ impl<'a> Upload<'a> {
             if self.is_stopped() {
                 return;
             }
+            let finished = self.finished_in(&directory);
+            let (mut given, mut taken) = (0, Totals::default());
+            let mut is_well = true;
+            let mut failed = |error: &std::io::Error| {
+                let fault = Fault::from_io("list a directory", &directory, error);
+                let _ = made.send(Made::Failed(directory.clone(), fault));
+                is_well = false;
+            };
             let entries = match std::fs::read_dir(self.local(&directory)) {
-                Ok(entries) => entries,
+                Ok(entries) => Some(entries),
                 Err(error) => {
-                    let fault = Fault::from_io("list a directory", &directory, &error);
-                    let _ = made.send(Made::Failed(directory, fault));
-                    continue;
+                    failed(&error);
+                    None
                 }
             };
-            for entry in entries {
+            for entry in entries.into_iter().flatten() {
                 let entry = entry.and_then(|e| Ok((e.file_type()?.is_dir(), e)));
                 let (is_directory, entry) = match entry {
                     Ok(entry) => entry,
                     Err(error) => {
-                        let fault = Fault::from_io("list a directory", &directory, &error);
-                        let _ = made.send(Made::Failed(directory.clone(), fault));
+                        failed(&error);
                         break;
                     }
                 };
@@ -204,6 +298,11 @@ impl<'a> Upload<'a> {
                 if self.options.filter.leaves_out(&path, is_directory) {
                     continue;
                 }
+                if let Some(totals) = self.is_finished(finished.as_ref(), &path, is_directory) {
+                    taken.add(&totals);
+                    continue;
+                }
+                given += 1;
                 if is_directory {
                     directories.push(path.clone());
                 }
@@ -212,8 +311,68 @@ impl<'a> Upload<'a> {
                     return;
                 }
             }
+            let listed = Made::Listed {
+                directory,
+                entries: given,
+                taken,
+                is_well,
+            };
+            if made.send(listed).is_err() {
+                return;
+            }
         }
         let _ = found.send(batch);
+    }
+
+    /// What of a directory is finished and still stands at the target.
+    fn finished_in(&self, directory: &[u8]) -> Option<Finished> {
+        let skip = self.skip.as_ref()?;
+        let mut finished = skip.of(directory)?;
+        for entry in self.client.list(&join(&self.root, directory)) {
+            match entry {
+                Ok(entry) if is_directory(Some(&entry.attributes)) => {
+                    skip.see_directory(&mut finished, &entry.name);
+                }
+                Ok(entry) => {
+                    if let Some(mark) = mark_of(&entry.attributes) {
+                        skip.see(&mut finished, &entry.name, mark);
+                    }
+                }
+                // The journal is as true as before.
+                Err(fault) if ends_session(&fault) => return None,
+                Err(_) => break,
+            }
+            if self.is_stopped() {
+                return None;
+            }
+        }
+        skip.seen_all(&mut finished);
+        Some(finished)
+    }
+
+    /// What an entry has that an earlier run finished.
+    fn is_finished(
+        &self,
+        finished: Option<&Finished>,
+        path: &[u8],
+        is_directory: bool,
+    ) -> Option<Totals> {
+        let (skip, finished) = (self.skip.as_ref()?, finished?);
+        if is_directory {
+            return finished.directory(path);
+        }
+        if !finished.has_entries() {
+            return None;
+        }
+        let mark = local_mark(&self.local(path))?;
+        if !skip.entry(finished, path, mark) {
+            return None;
+        }
+        if self.options.hard_links {
+            // Further names of it are links to this one.
+            self.first_name(path);
+        }
+        Some(totals_of(mark))
     }
 
     fn local(&self, path: &[u8]) -> PathBuf {
@@ -245,12 +404,15 @@ impl<'a> Upload<'a> {
                 if self.is_stopped() {
                     break;
                 }
-                if self.options.hard_links
-                    && !found.is_directory
-                    && let Some(first) = self.first_name(&found.path)
-                {
-                    let _ = made.send(Made::Link(found.path, first));
-                    continue;
+                if self.options.hard_links && !found.is_directory {
+                    let (is_several, first) = self.first_name(&found.path);
+                    if is_several {
+                        let _ = made.send(Made::Several(found.path.clone()));
+                    }
+                    if let Some(first) = first {
+                        let _ = made.send(Made::Link(found.path, first));
+                        continue;
+                    }
                 }
                 let mut added = gather.add(&found.path, &mut pack);
                 if matches!(added, Added::Full) {
@@ -272,7 +434,11 @@ impl<'a> Upload<'a> {
                         let _ = made.send(Made::Large(found.path));
                     }
                     Added::Failed(fault) => {
-                        let _ = made.send(Made::Failed(found.path, fault));
+                        let _ = made.send(Made::Missed {
+                            path: found.path,
+                            is_directory: found.is_directory,
+                            fault,
+                        });
                     }
                 }
             }
@@ -284,17 +450,17 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// For a further name of a file that has one already: that one.
-    fn first_name(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let key = several_names(&self.local(path))?;
+    /// Whether a file has several names, and for a further one the one that was first.
+    fn first_name(&self, path: &[u8]) -> (bool, Option<Vec<u8>>) {
+        let Some(key) = several_names(&self.local(path)) else {
+            return (false, None);
+        };
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        match names.get(&key) {
-            Some(first) => Some(first.clone()),
-            None => {
-                names.insert(key, path.to_vec());
-                None
-            }
+        let first = names.get(&key).cloned();
+        if first.is_none() {
+            names.insert(key, path.to_vec());
         }
+        (true, first)
     }
 
     pub(super) fn begin_pack(&self) -> PackWriter {
@@ -317,63 +483,422 @@ impl<'a> Upload<'a> {
 
     /// Moves what the packers make.
     fn drive(&self, products: &mpsc::Receiver<Made>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let mut packs = Packs::new();
-        let mut large = LargeFiles::default();
-        let (mut directories, mut links) = (Vec::new(), Vec::new());
-        let mut made_directory = None;
-        while let Some(product) = report.next(products) {
-            match product {
-                Made::Pack {
-                    memory,
-                    length,
-                    items,
-                } => {
-                    if self.options.dry_run {
-                        self.spares.give(memory);
-                        items.iter().for_each(|item| report.moved(item));
-                        continue;
-                    }
-                    packs.push(self.start_pack(memory, length, items)?);
-                    if let Some(pack) = packs.take_if_full() {
-                        wait_for_pack(pack, report)?;
-                    }
-                }
-                Made::Large(path) => {
-                    let bytes = std::fs::metadata(self.local(&path)).map_or(0, |m| m.len());
-                    if self.options.dry_run {
-                        let kind = Kind::File;
-                        report.moved(&Item { path, kind, bytes });
-                        continue;
-                    }
-                    self.start_large(path, &mut made_directory, &mut large, report)?;
-                }
-                Made::Link(path, first) => links.push((path, first)),
-                Made::Directories(paths) => directories.extend(paths),
-                Made::Failed(path, fault) => report.failed(&path, &fault),
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut sending = Sending {
+            packs: Packs::new(),
+            large: LargeFiles::default(),
+            made_directory: None,
+            links: Vec::new(),
+            directories: Vec::new(),
+            whole: VecDeque::new(),
+            closing: None,
+            keeper,
+            flushed: false,
+            ticked: Instant::now(),
+        };
+        loop {
+            match report.poll(products) {
+                Polled::Given(product) => self.take_product(product, &mut sending, report)?,
+                Polled::Quiet => {}
+                Polled::Ended => break,
             }
+            self.keep_up(&mut sending, report)?;
         }
-        while let Some(pack) = packs.take() {
-            wait_for_pack(pack, report)?;
-        }
-        large.finish(report)?;
-        if report.is_stopped() || self.options.dry_run {
+        self.drain(&mut sending, report)?;
+        if self.options.dry_run || report.is_stopped() && sending.keeper.is_none() {
             return Ok(());
         }
-        // What was moved has its first names by now, and nothing more is made in directories.
-        self.send_entries(
-            links.iter().map(|(path, first)| (path, Last::Link(first))),
-            report,
-        )?;
-        // Those below first, since one above may take away the right to get there.
-        self.send_entries(
-            directories.iter().rev().map(|path| (path, Last::Directory)),
-            report,
-        )?;
-        if report.has_moved() && self.options.durability == Durability::Batch {
-            let path = self.root.clone();
-            self.client.call(Call::Sync { path })?;
+        for round in 1..=ROUNDS {
+            if report.is_stopped() {
+                break;
+            }
+            let (again, ours) = report.take_again(round == ROUNDS);
+            if again.is_empty() && ours.is_empty() {
+                break;
+            }
+            self.send_again(again, self.options.overwrite, &mut sending, report)?;
+            let ours = self.find_ours(ours, report)?;
+            self.send_again(ours, true, &mut sending, report)?;
+        }
+        if !report.is_stopped() {
+            report.give_up_again();
+            // What was moved has its first names by now.
+            let links = std::mem::take(&mut sending.links);
+            self.send_entries(
+                links.iter().map(|(path, first)| (path, Last::Link(first))),
+                report,
+            )?;
+        }
+        self.close_all(&mut sending, report)?;
+        let is_durable = self.options.durability != Durability::None;
+        if report.has_moved() && is_durable {
+            self.sync()?;
+        }
+        self.finish_journal(sending.keeper, report)
+    }
+
+    fn finish_journal(&self, keeper: Option<Keeper>, report: &mut Report<'_>) -> Result<(), Fault> {
+        let Some(mut keeper) = keeper else {
+            return Ok(());
+        };
+        let is_whole = !report.is_stopped() && report.result.failed == 0;
+        if !is_whole {
+            self.learn_root(&mut keeper)?;
+        }
+        let tracker = report.tracker.as_mut();
+        let claims = tracker.map(|tracker| tracker.take_claims());
+        keeper.finish(is_whole, claims.unwrap_or_default(), report)
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        let path = self.root.clone();
+        self.client.call(Call::Sync { path }).map(|_| ())
+    }
+
+    fn take_product(
+        &self,
+        product: Made,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        match product {
+            Made::Pack {
+                memory,
+                length,
+                items,
+            } => {
+                if self.options.dry_run {
+                    self.spares.give(memory);
+                    items.iter().for_each(|item| report.moved(item));
+                    return Ok(());
+                }
+                let overwrite = self.options.overwrite;
+                let pack = self.start_pack(memory, length, items, overwrite)?;
+                self.push(pack, sending, report)?;
+            }
+            Made::Large(path) => {
+                if self.options.dry_run {
+                    let bytes = std::fs::metadata(self.local(&path)).map_or(0, |m| m.len());
+                    report.moved(&Item::large(path, bytes, None));
+                    return Ok(());
+                }
+                self.start_large(path, self.options.overwrite, sending, report)?;
+            }
+            Made::Link(path, first) => sending.links.push((path, first)),
+            Made::Directories(paths) if report.tracker.is_none() => {
+                sending.directories.extend(paths);
+            }
+            Made::Directories(_) => {}
+            Made::Several(path) => {
+                if let Some(tracker) = &mut report.tracker {
+                    tracker.keep_open(&path);
+                }
+            }
+            Made::Listed {
+                directory,
+                entries,
+                taken,
+                is_well,
+            } => {
+                report.resumed(&taken);
+                if let Some(tracker) = &mut report.tracker {
+                    tracker.listed(&directory, entries, &taken, is_well);
+                }
+            }
+            Made::Missed {
+                path,
+                is_directory,
+                fault,
+            } => report.missed(&path, is_directory, None, fault),
+            Made::Failed(path, fault) => report.failed(&path, &fault),
         }
         Ok(())
+    }
+
+    fn push(
+        &self,
+        pack: MovingPack,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        sending.packs.push(pack);
+        match sending.packs.take_if_full() {
+            Some(pack) => self.wait_for_pack(pack, report),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_pack(&self, pack: MovingPack, report: &mut Report<'_>) -> Result<(), Fault> {
+        wait_for_durable_pack(pack, report, || match self.options.durability {
+            Durability::Full => self.sync(),
+            _ => Ok(()),
+        })
+    }
+
+    /// Waits for everything that is under way.
+    fn drain(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        while let Some(pack) = sending.packs.take() {
+            self.wait_for_pack(pack, report)?;
+        }
+        sending.large.finish(report)
+    }
+
+    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
+    /// known of whole directories, and has claims made. Waits for nothing.
+    fn keep_up(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        let Some(tracker) = &mut report.tracker else {
+            return Ok(());
+        };
+        sending.whole.extend(tracker.take_whole(1));
+        let many = sending.whole.len() >= WHOLE_AT_ONCE;
+        if !many && sending.ticked.elapsed() < TICK {
+            return Ok(());
+        }
+        sending.ticked = Instant::now();
+        while let Some(pack) = sending.packs.take_ended(|pack| &mut pack.transfer) {
+            self.wait_for_pack(pack, report)?;
+        }
+        sending.large.poll(report)?;
+        if let Some((transfer, _)) = &mut sending.closing
+            && (is_over(transfer) || sending.whole.len() >= 4 * WHOLE_AT_ONCE)
+        {
+            self.end_closing(sending, report)?;
+        }
+        if many {
+            self.start_closing(sending, report)?;
+        }
+        let (Some(keeper), Some(tracker)) = (&mut sending.keeper, &mut report.tracker) else {
+            return Ok(());
+        };
+        let is_due = keeper.is_due(tracker.fresh());
+        if !keeper.poll(report)? {
+            sending.keeper = None;
+            if let Some(tracker) = &mut report.tracker {
+                tracker.forgo_claims();
+            }
+            return Ok(());
+        }
+        if is_due && !sending.flushed {
+            self.start_closing(sending, report)?;
+            sending.flushed = true;
+        } else if is_due && sending.closing.is_none() {
+            sending.flushed = false;
+            self.claim(sending, report)?;
+        }
+        Ok(())
+    }
+
+    /// Has what was moved so far made durable and claimed.
+    fn claim(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        let (Some(keeper), Some(tracker)) = (&mut sending.keeper, &mut report.tracker) else {
+            return Ok(());
+        };
+        self.learn_root(keeper)?;
+        let claims = tracker.take_claims();
+        let sync = match self.options.durability {
+            Durability::None => MakeDurable::Nothing,
+            // What arrives from now on is claimed the next time.
+            _ => MakeDurable::Call(self.client.start_call(Call::Sync {
+                path: self.root.clone(),
+            })?),
+        };
+        keeper.order(sync, claims);
+        Ok(())
+    }
+
+    /// The number of the target, which was made by a pack.
+    fn learn_root(&self, keeper: &mut Keeper) -> Result<(), Fault> {
+        if let Some(path) = keeper.unknown_root()
+            && let Some(found) = self.client.look(path)?.0
+        {
+            keeper.learn_root(found.inode);
+        }
+        Ok(())
+    }
+
+    /// Begins to set what is known of directories in which nothing more is made. One such pack is
+    /// under way at a time: those below have to be set before those above, since one above may
+    /// take away the right to get there.
+    fn start_closing(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        if sending.closing.is_some() {
+            return Ok(());
+        }
+        let mut pack = self.begin_pack();
+        let mut closing = Vec::new();
+        while let Some(whole) = sending.whole.front() {
+            let added = closing.len() < WHOLE_AT_ONCE
+                && match self.metadata_of_directory(&whole.path) {
+                    Some(metadata) => pack.entry(&Entry {
+                        path: &whole.path,
+                        metadata,
+                        content: Content::Attributes,
+                    }),
+                    // It is gone, or something else by now.
+                    None => {
+                        if let (Some(whole), Some(tracker)) =
+                            (sending.whole.pop_front(), &mut report.tracker)
+                        {
+                            tracker.closed(whole, false);
+                        }
+                        continue;
+                    }
+                };
+            if !added {
+                break;
+            }
+            closing.extend(sending.whole.pop_front());
+        }
+        if !closing.is_empty() {
+            let (memory, length) = pack.finish();
+            let pack = self.start_pack(memory, length, Vec::new(), true)?;
+            sending.closing = Some((pack.transfer, closing));
+        }
+        Ok(())
+    }
+
+    /// Waits for the directories that are being set.
+    fn end_closing(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        let Some((transfer, closing)) = sending.closing.take() else {
+            return Ok(());
+        };
+        let ended = transfer.wait_for_pack();
+        if let Err(fault) = &ended
+            && ends_session(fault)
+        {
+            return Err(fault.clone());
+        }
+        for (number, whole) in (0..).zip(closing) {
+            let fault = match &ended {
+                Ok(failures) => failures.of(number),
+                Err(fault) => Some(fault),
+            };
+            if let Some(fault) = fault {
+                report.failed(&whole.path, &fault.clone().path(&whole.path));
+            }
+            if let Some(tracker) = &mut report.tracker {
+                tracker.closed(whole, fault.is_none());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
+    /// that aren't whole are left as they are.
+    fn close_all(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        let is_stopped = report.is_stopped();
+        let Some(tracker) = &mut report.tracker else {
+            // Those below first.
+            let directories = std::mem::take(&mut sending.directories);
+            let directories = directories.iter().rev();
+            return self.send_entries(directories.map(|path| (path, Last::Directory)), report);
+        };
+        sending.whole.extend(tracker.take_whole(1));
+        if !is_stopped {
+            sending.whole.extend(tracker.take_rest());
+        }
+        loop {
+            self.end_closing(sending, report)?;
+            self.start_closing(sending, report)?;
+            if sending.closing.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tries entries again.
+    fn send_again(
+        &self,
+        again: Vec<Again>,
+        overwrite: bool,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if again.is_empty() {
+            return Ok(());
+        }
+        let mut gather = LocalStore::unrooted().pack_source(
+            &path_bytes(self.source),
+            self.options.keep(),
+            SMALL_BYTES_MAX,
+        )?;
+        let mut pack = self.begin_pack();
+        for Again { path, mark, .. } in again {
+            if report.is_stopped() {
+                break;
+            }
+            let mut added = gather.add(&path, &mut pack);
+            if matches!(added, Added::Full) {
+                let full = std::mem::replace(&mut pack, self.begin_pack());
+                self.push(self.start_full(full, overwrite)?, sending, report)?;
+                added = gather.add(&path, &mut pack);
+            }
+            match added {
+                Added::Done if pack.len() >= self.cut.pack_bytes_max => {
+                    let full = std::mem::replace(&mut pack, self.begin_pack());
+                    self.push(self.start_full(full, overwrite)?, sending, report)?;
+                }
+                Added::Done => {}
+                Added::Full | Added::Large(_) => {
+                    self.start_large(path, overwrite, sending, report)?;
+                }
+                Added::Failed(fault) => report.missed(&path, false, mark, fault),
+            }
+        }
+        if !pack.is_empty() {
+            self.push(self.start_full(pack, overwrite)?, sending, report)?;
+        }
+        self.drain(sending, report)
+    }
+
+    /// Of entries that stand at the target, those that an earlier run moved there without claiming
+    /// them, by their size and time. The others are failures.
+    fn find_ours(&self, found: Vec<Again>, report: &mut Report<'_>) -> Result<Vec<Again>, Fault> {
+        let mut ours = Vec::new();
+        let mut looks: VecDeque<(Again, PendingCall)> = VecDeque::new();
+        let mut end = |(again, look): (Again, PendingCall), report: &mut Report<'_>| {
+            let there = match look.wait() {
+                Ok(Answer::Attributes(attributes)) => mark_of(&attributes),
+                Err(fault) if ends_session(&fault) => return Err(fault),
+                _ => None,
+            };
+            let skip = self.skip.as_ref();
+            let is_ours = skip
+                .zip(there)
+                .zip(again.mark)
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted));
+            if is_ours {
+                ours.push(again);
+            } else {
+                report.lost(&again.path, &again.fault);
+            }
+            Ok(())
+        };
+        for again in found {
+            let look = self.client.start_call(Call::Stat {
+                path: join(&self.root, &again.path),
+                follow: false,
+            })?;
+            looks.push_back((again, look));
+            if looks.len() >= LOOKS_MAX
+                && let Some(first) = looks.pop_front()
+            {
+                end(first, report)?;
+            }
+        }
+        for look in looks {
+            end(look, report)?;
+        }
+        Ok(ours)
+    }
+
+    fn start_full(&self, pack: PackWriter, overwrite: bool) -> Result<MovingPack, Fault> {
+        let (memory, length) = pack.finish();
+        let items = Item::of_pack(&memory[..length]);
+        self.start_pack(memory, length, items, overwrite)
     }
 
     fn start_pack(
@@ -381,11 +906,13 @@ impl<'a> Upload<'a> {
         memory: Vec<u8>,
         length: usize,
         items: Vec<Item>,
+        overwrite: bool,
     ) -> Result<MovingPack, Fault> {
         let source = PackSource::new(memory, length, self.spares.clone());
         let options = TransferOptions {
             digest: DigestKind::None,
             resume: false,
+            overwrite,
             ..transfer_options(self.options)
         };
         let job = UploadJob {
@@ -402,8 +929,8 @@ impl<'a> Upload<'a> {
     fn start_large(
         &self,
         path: Vec<u8>,
-        made_directory: &mut Option<Vec<u8>>,
-        large: &mut LargeFiles,
+        overwrite: bool,
+        sending: &mut Sending,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let above = match path.iter().rposition(|b| *b == b'/') {
@@ -411,7 +938,7 @@ impl<'a> Upload<'a> {
             None => self.root.clone(),
         };
         // The pack that makes the directory may be on its way.
-        if made_directory.as_ref() != Some(&above) {
+        if sending.made_directory.as_ref() != Some(&above) {
             let call = Call::MakeDirectory {
                 path: above.clone(),
                 mode: None,
@@ -421,30 +948,40 @@ impl<'a> Upload<'a> {
                 if ends_session(&fault) {
                     return Err(fault);
                 }
-                report.failed(&path, &fault);
+                report.missed(&path, false, None, fault);
                 return Ok(());
             }
-            *made_directory = Some(above);
+            sending.made_directory = Some(above);
         }
         let source_path = path_bytes(&self.local(&path));
         let opened = LocalStore::unrooted().open_source(&source_path);
+        let mut item = Item::large(path, 0, None);
         let started = opened.and_then(|source| {
+            let info = source.info();
+            item = Item::large(
+                std::mem::take(&mut item.path),
+                info.length.unwrap_or(0),
+                info.mtime_ns,
+            );
             let job = UploadJob {
                 source,
                 source_path,
-                target: join(&self.root, &path),
+                target: join(&self.root, &item.path),
                 // A directory that stands there is no place for it.
                 name: Vec::new(),
                 pack: false,
             };
-            let options = transfer_options(self.options);
+            let options = TransferOptions {
+                overwrite,
+                ..transfer_options(self.options)
+            };
             self.client.start(&options, JobKind::Upload(job))
         });
         match started {
-            Ok(transfer) => large.push(path, transfer, report),
+            Ok(transfer) => sending.large.push(item, transfer, report),
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {
-                report.failed(&path, &fault);
+                report.missed_item(&item, fault);
                 Ok(())
             }
         }
@@ -461,16 +998,10 @@ impl<'a> Upload<'a> {
         for (path, last) in entries {
             let (content, metadata) = match last {
                 Last::Link(first) => (Content::HardLink(first), Metadata::default()),
-                Last::Directory => match std::fs::symlink_metadata(self.local(path)) {
-                    Ok(meta) if meta.is_dir() => {
-                        let mut metadata = metadata_of(&meta);
-                        if path.is_empty() && self.into_there {
-                            metadata.mode = None;
-                        }
-                        (Content::Attributes, metadata)
-                    }
+                Last::Directory => match self.metadata_of_directory(path) {
+                    Some(metadata) => (Content::Attributes, metadata),
                     // It is gone, or something else by now.
-                    _ => continue,
+                    None => continue,
                 },
             };
             let entry = Entry {
@@ -482,7 +1013,7 @@ impl<'a> Upload<'a> {
                 let full = std::mem::replace(&mut pack, self.begin_pack());
                 packs.push(self.start_writer(full)?);
                 if let Some(pack) = packs.take_if_full() {
-                    wait_for_pack(pack, report)?;
+                    self.wait_for_pack(pack, report)?;
                 }
                 // A path is shorter than any pack.
                 let _ = pack.entry(&entry);
@@ -492,15 +1023,23 @@ impl<'a> Upload<'a> {
             packs.push(self.start_writer(pack)?);
         }
         while let Some(pack) = packs.take() {
-            wait_for_pack(pack, report)?;
+            self.wait_for_pack(pack, report)?;
         }
         Ok(())
     }
 
     pub(super) fn start_writer(&self, pack: PackWriter) -> Result<MovingPack, Fault> {
-        let (memory, length) = pack.finish();
-        let items = Item::of_pack(&memory[..length]);
-        self.start_pack(memory, length, items)
+        self.start_full(pack, self.options.overwrite)
+    }
+
+    /// What a directory is to have; `None` if there is none any more.
+    fn metadata_of_directory(&self, path: &[u8]) -> Option<Metadata<'static>> {
+        let meta = std::fs::symlink_metadata(self.local(path)).ok();
+        let mut metadata = metadata_of(&meta.filter(std::fs::Metadata::is_dir)?);
+        if path.is_empty() && self.into_there {
+            metadata.mode = None;
+        }
+        Some(metadata)
     }
 }
 

@@ -129,7 +129,11 @@ fn run(
     report.result.target = target.root().to_vec();
     let carried = TreeOptions {
         overwrite: true,
-        durability: Durability::None,
+        // All is synchronised at the end, and each part before unless it is to be at once.
+        durability: match options.tree.durability {
+            Durability::Full => Durability::Full,
+            _ => Durability::None,
+        },
         ..options.tree.clone()
     };
     let mut sync = Sync {
@@ -354,7 +358,7 @@ impl Sync<'_> {
         carrier.set(outcome.directories.iter().rev(), report)?;
         let counts = &self.counts;
         let has_changed = report.has_moved() || counts.set + counts.renamed + counts.deleted > 0;
-        if has_changed && self.options.tree.durability == Durability::Batch {
+        if has_changed && self.options.tree.durability != Durability::None {
             carrier.make_durable()?;
         }
         Ok(())
@@ -474,5 +478,10 @@ fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut 
         _ => (Kind::Other, 0),
     };
     let path = path.to_vec();
-    report.moved(&Item { path, kind, bytes });
+    report.moved(&Item {
+        path,
+        kind,
+        bytes,
+        mark: None,
+    });
 }

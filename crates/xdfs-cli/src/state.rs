@@ -1,0 +1,54 @@
+//! Where this user's state lies: what the program remembers from one run to the next.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The folder of the journals of trees; `None` if the user has no place for them.
+///
+/// `XDFS_STATE_DIR`, or `state` in `XDFS_CONFIG_DIR`, or the folder that the XDG Base Directory
+/// Specification names.
+pub(crate) fn trees() -> Option<PathBuf> {
+    folder(|name| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    })
+}
+
+fn folder(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let own = set("XDFS_STATE_DIR").or_else(|| Some(set("XDFS_CONFIG_DIR")?.join("state")));
+    let state = own.or_else(|| {
+        let named = set("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
+        let home = || set("HOME").or_else(|| set("USERPROFILE"));
+        let state = named.or_else(|| Some(home()?.join(Path::new(".local/state"))));
+        Some(state?.join("xdfs"))
+    });
+    Some(state?.join("trees"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(set: &[(&str, &str)]) -> Option<PathBuf> {
+        folder(|name| {
+            let found = set.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.into())
+        })
+    }
+
+    #[test]
+    fn the_own_folder_goes_before_that_of_the_system() {
+        let mut set = vec![("HOME", "/home/me")];
+        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs/trees".into()));
+        set.push(("XDG_STATE_HOME", "relative"));
+        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs/trees".into()));
+        set[1].1 = "/state";
+        assert_eq!(found(&set), Some("/state/xdfs/trees".into()));
+        set.push(("XDFS_CONFIG_DIR", "/config"));
+        assert_eq!(found(&set), Some("/config/state/trees".into()));
+        set.push(("XDFS_STATE_DIR", "/own"));
+        assert_eq!(found(&set), Some("/own/trees".into()));
+        assert_eq!(found(&[]), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Trees that are broken off, by whatever and on whichever side, and the same command again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use xdfs_testkit::tree::Random;
+
+use crate::support::{Place, Running, Server, content, program, xdfs};
+use crate::trees::assert_same;
+
+/// Longest time for one round.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FILES: u64 = 600;
+
+/// Directories of directories with files, some of them large.
+fn make_tree(root: &Path) {
+    for n in 0..FILES {
+        let directory = root.join(format!("{}/{}", n % 4, n % 20));
+        fs::create_dir_all(&directory).unwrap();
+        let size = if n % 150 == 0 { 3 << 20 } else { 12_000 };
+        fs::write(directory.join(format!("f{n}")), content(n, size)).unwrap();
+    }
+}
+
+struct Scene {
+    place: Place,
+    server: Server,
+    command: &'static str,
+    up: bool,
+}
+
+impl Scene {
+    fn new(command: &'static str, up: bool) -> Self {
+        let place = Place::new();
+        let server = Server::start(&place.root());
+        let scene = Self {
+            place,
+            server,
+            command,
+            up,
+        };
+        make_tree(&scene.source());
+        scene
+    }
+
+    fn source(&self) -> PathBuf {
+        match self.up {
+            true => self.place.here("tree").into(),
+            false => self.place.remote("tree"),
+        }
+    }
+
+    fn target(&self) -> PathBuf {
+        match self.up {
+            true => self.place.remote("copy"),
+            false => self.place.here("copy").into(),
+        }
+    }
+
+    /// The folder of the journals.
+    fn state(&self) -> PathBuf {
+        self.place.path().join("state")
+    }
+
+    fn journals(&self) -> usize {
+        let entries = fs::read_dir(self.state().join("trees"));
+        entries.map_or(0, Iterator::count)
+    }
+
+    /// The command, which is the same each time but for the bound on the rate.
+    fn start(&self, rate: Option<&str>) -> Running {
+        let (source, target) = match self.up {
+            true => (self.place.here("tree"), self.server.url("/copy")),
+            false => (self.server.url("/tree"), self.place.here("copy")),
+        };
+        let mut command = program();
+        command.env("XDFS_STATE_DIR", self.state());
+        command.args([self.command, "--json"]);
+        if self.command == "cp" {
+            command.arg("-r");
+        }
+        if let Some(rate) = rate {
+            command.args(["--limit-rate", rate]);
+        }
+        Running::start(command.args([source, target]).stdin(Stdio::null()))
+    }
+
+    /// Serves again where it did before; the port may need a moment.
+    fn serve_again(&mut self) {
+        let address = self.server.addresses[0].clone();
+        self.server = Server::start_with(&self.place.root(), &["--listen", &address]);
+    }
+
+    /// Kills client, server or both at some moment, until the tree is there.
+    fn rounds(&mut self, seed: u64, count: u64) {
+        let mut random = Random::new(seed);
+        for round in 0..count {
+            let mut running = self.start(Some("700k"));
+            std::thread::sleep(Duration::from_millis(50 + random.below(2600)));
+            let victim = round % 3;
+            println!("round {round}: victim {victim}");
+            if victim != 1 {
+                running.kill();
+            }
+            if victim != 0 {
+                self.server.running.kill();
+                // A client that lost its server ends and says so, unless it was done.
+                let _ = running.wait();
+                self.serve_again();
+            }
+        }
+        let started = Instant::now();
+        loop {
+            let run = self.start(None).wait();
+            if run.code == Some(0) {
+                break;
+            }
+            // The server may still be at the end of a session that was killed.
+            assert!(started.elapsed() < PATIENCE, "{}", run.stderr);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_same(&self.source(), &self.target());
+        assert_eq!(self.journals(), 0);
+    }
+}
+
+#[test]
+fn uploads_survive_kills() {
+    Scene::new("cp", true).rounds(1, 6);
+}
+
+#[test]
+fn downloads_survive_kills() {
+    Scene::new("cp", false).rounds(2, 6);
+}
+
+#[test]
+fn synchronisations_survive_kills() {
+    Scene::new("sync", true).rounds(3, 3);
+    Scene::new("sync", false).rounds(4, 3);
+}
+
+/// What the object of the tree says.
+fn tree_of(run: &crate::support::Run) -> serde_json::Value {
+    let mut objects = run.json().into_iter();
+    objects.find(|v| v["type"] == "tree").unwrap()
+}
+
+#[test]
+fn ctrl_c_leaves_what_the_same_command_goes_on_from() {
+    for up in [true, false] {
+        let scene = Scene::new("cp", up);
+        let mut running = scene.start(Some("700k"));
+        running.wait_for_bytes(2_000_000);
+        running.signal("INT");
+        running.wait().fails(130, &["stopped"]);
+        assert_eq!(scene.journals(), 1);
+        let run = scene.start(None).wait().ok();
+        let tree = tree_of(&run);
+        let count = |name: &str| tree[name].as_u64().unwrap();
+        assert!(count("resumed_files") > 50, "{tree}");
+        assert!(count("resumed_bytes") > 1_000_000, "{tree}");
+        assert_eq!(count("files") + count("resumed_files"), FILES);
+        assert_same(&scene.source(), &scene.target());
+        assert_eq!(scene.journals(), 0);
+    }
+}
+
+#[test]
+fn a_kill_after_claims_costs_what_came_after_them() {
+    for up in [true, false] {
+        let scene = Scene::new("cp", up);
+        let mut running = scene.start(Some("300k"));
+        // The first claims are made after two seconds, if nothing is in the way.
+        let deadline = Instant::now() + PATIENCE;
+        let largest = || {
+            let entries = fs::read_dir(scene.state().join("trees"))
+                .into_iter()
+                .flatten();
+            let bytes = entries.filter_map(|e| Some(e.ok()?.metadata().ok()?.len()));
+            bytes.max().unwrap_or(0)
+        };
+        while largest() < 1000 {
+            assert!(Instant::now() < deadline, "nothing was ever claimed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        running.kill();
+        let run = scene.start(None).wait().ok();
+        let tree = tree_of(&run);
+        assert!(tree["resumed_files"].as_u64().unwrap() > 0, "{tree}");
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+#[test]
+fn a_tree_can_begin_anew() {
+    let scene = Scene::new("cp", true);
+    let mut running = scene.start(Some("700k"));
+    running.wait_for_bytes(1_000_000);
+    running.signal("INT");
+    running.wait().fails(130, &[]);
+    let (source, target) = (scene.place.here("tree"), scene.server.url("/copy"));
+    // It is in the way, whoever put it there, and the tree goes into it.
+    let mut command = program();
+    command
+        .env("XDFS_STATE_DIR", scene.state())
+        .stdin(Stdio::null());
+    command.args(["cp", "-r", "--no-resume", "--json", &source, &target]);
+    let run = Running::start(&mut command).wait().ok();
+    assert_eq!(tree_of(&run)["files"], FILES);
+    assert_eq!(tree_of(&run)["resumed_files"], 0);
+    assert_same(&scene.source(), &scene.target().join("tree"));
+}
+
+#[test]
+fn without_a_place_for_state_a_tree_is_copied_all_the_same() {
+    let scene = Scene::new("cp", true);
+    fs::write(scene.state(), "a file").unwrap();
+    let run = scene.start(None).wait().ok();
+    assert!(run.stderr.contains("without a journal"), "{}", run.stderr);
+    assert_same(&scene.source(), &scene.target());
+    let [source, target] = [scene.place.here("tree"), scene.server.url("/other")];
+    xdfs(["cp", "-r", "--durability", "full", &source, &target]).ok();
+    assert_same(&scene.source(), &scene.place.remote("other"));
+}

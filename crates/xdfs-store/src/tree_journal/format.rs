@@ -1,0 +1,626 @@
+//! The bytes of the journal of a tree, without input or output.
+//!
+//! ```text
+//! header, 64 bytes                          record
+//!   0  magic "XDFSTREE"                       0  bytes of the body, u32
+//!   8  version, u16 (1)                       4  CRC-32C, u32
+//!  10  zero, u16                              8  body: kind u8, fields of the kind
+//!  12  key, 32 bytes
+//!  44  nonce, 16 bytes
+//!  60  CRC-32C of the 60 bytes before, u32
+//! ```
+//!
+//! Numbers are in network order. The check value of a record covers the header's check value, the
+//! place of the record in the file, its length and its body: what an older journal left on the
+//! disk, or stands in another place, doesn't pass for a record of this one. What follows the first
+//! record that fails its check is a torn tail.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::Bound;
+
+use crc_fast::CrcAlgorithm;
+
+const MAGIC: &[u8; 8] = b"XDFSTREE";
+const VERSION: u16 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of a record before its body.
+pub const PREFIX_BYTES: usize = 8;
+/// Bytes of a [`Claim`].
+pub const CLAIM_BYTES: usize = 16;
+/// Longest path in a record.
+const PATH_BYTES_MAX: usize = u16::MAX as usize;
+/// Most entries of one record.
+const CLAIMS_MAX: usize = 4096;
+/// Longest body.
+const BODY_BYTES_MAX: usize = 64 + PATH_BYTES_MAX + CLAIMS_MAX * CLAIM_BYTES;
+
+/// Numbers of the kinds of records.
+mod kind {
+    pub(super) const ROOT: u8 = 1;
+    pub(super) const ENTRIES: u8 = 2;
+    pub(super) const DIRECTORY: u8 = 3;
+    pub(super) const FORGET: u8 = 4;
+    pub(super) const FORGET_ENTRIES: u8 = 5;
+    pub(super) const RUN: u8 = 6;
+}
+
+/// What a journal belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Names the tree, its target and what is kept of it.
+    pub key: [u8; 32],
+    /// Distinguishes the journals that one name had over time, and makes claims that can't be
+    /// guessed.
+    pub nonce: [u8; 16],
+}
+
+/// A finished entry of a directory: who it is, and which version of it. Both are digests under the
+/// keys of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    /// Of kind, size and name.
+    pub entry: u64,
+    /// Of these and the time of the last change.
+    pub version: u64,
+}
+
+/// What an entry is, for its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// A number for the kind: 0 for a file, 1 for a symbolic link, 2 for a named pipe.
+    pub kind: u8,
+    /// Bytes of a file, else 0.
+    pub size: u64,
+    /// Time of the last change of the content, in nanoseconds since 1970-01-01 UTC.
+    pub mtime_ns: i64,
+}
+
+/// What a part of a tree has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Links and named pipes.
+    pub others: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// The target of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its path there.
+    pub path: Vec<u8>,
+    /// Its number in its file system; 0 if it isn't known.
+    pub inode: u64,
+    /// It was there before the tree, and keeps its mode.
+    pub was_there: bool,
+}
+
+/// One record. Paths are those of directories, relative to the tree; empty for its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// Where the tree goes.
+    Root(Root),
+    /// Entries of a directory are finished. More than fit in a record are written as several.
+    Entries(Vec<u8>, Vec<Claim>),
+    /// A directory is finished with all below it, which is so much with itself.
+    Directory(Vec<u8>, Totals),
+    /// What was said of a directory and of all below it isn't so.
+    Forget(Vec<u8>),
+    /// What was said of the entries of a directory isn't so.
+    ForgetEntries(Vec<u8>),
+    /// A run begins (`false`), or has ended so that everything that is finished is claimed.
+    Run(bool),
+}
+
+impl Totals {
+    /// Adds another part.
+    pub fn add(&mut self, other: &Self) {
+        self.files = self.files.saturating_add(other.files);
+        self.directories = self.directories.saturating_add(other.directories);
+        self.others = self.others.saturating_add(other.others);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+impl Header {
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..10].copy_from_slice(&VERSION.to_be_bytes());
+        out[12..44].copy_from_slice(&self.key);
+        out[44..60].copy_from_slice(&self.nonce);
+        let check = crc32c(&[&out[..60]]);
+        out[60..].copy_from_slice(&check.to_be_bytes());
+        out
+    }
+
+    /// Reads a header; `None` if it isn't whole or not of this version.
+    #[must_use]
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let mut at = Fields(bytes);
+        let known = at.take::<8>()? == *MAGIC
+            && at.take()? == VERSION.to_be_bytes()
+            && at.take()? == [0; 2]
+            && crc32c(&[&bytes[..60]]).to_be_bytes() == bytes[60..];
+        let (key, nonce) = (at.take()?, at.take()?);
+        known.then_some(Self { key, nonce })
+    }
+
+    /// The claim of an entry by its name in a directory.
+    #[must_use]
+    pub fn claim(&self, directory: &[u8], name: &[u8], mark: Mark) -> Claim {
+        let mut hasher = self.hasher(directory, name, mark);
+        let entry = word(&hasher);
+        hasher.update(&mark.mtime_ns.to_be_bytes());
+        Claim {
+            entry,
+            version: word(&hasher),
+        }
+    }
+
+    /// The part of the claim that doesn't depend on the time of the last change.
+    #[must_use]
+    pub fn claim_entry(&self, directory: &[u8], name: &[u8], mark: Mark) -> u64 {
+        word(&self.hasher(directory, name, mark))
+    }
+
+    fn hasher(&self, directory: &[u8], name: &[u8], mark: Mark) -> blake3::Hasher {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&self.nonce);
+        hasher.update(&[mark.kind]);
+        hasher.update(&mark.size.to_be_bytes());
+        hasher.update(&(directory.len() as u64).to_be_bytes());
+        hasher.update(directory);
+        // Before the time comes a name, and the length keeps them apart.
+        hasher.update(&(name.len() as u64).to_be_bytes());
+        hasher.update(name);
+        hasher
+    }
+}
+
+fn word(hasher: &blake3::Hasher) -> u64 {
+    let hash = hasher.finalize();
+    let (first, _) = hash
+        .as_bytes()
+        .split_first_chunk()
+        .unwrap_or((&[0; 8], &[]));
+    u64::from_be_bytes(*first)
+}
+
+impl Record {
+    /// Appends it to `out`, which goes to the place `at` of a file with this header.
+    pub fn encode(&self, header: &Header, at: u64, out: &mut Vec<u8>) {
+        match self {
+            Self::Entries(path, claims) if claims.len() > CLAIMS_MAX => {
+                let begin = out.len();
+                for claims in claims.chunks(CLAIMS_MAX) {
+                    let at = at + (out.len() - begin) as u64;
+                    Self::Entries(path.clone(), claims.to_vec()).encode(header, at, out);
+                }
+            }
+            _ => self.encode_one(header, at, out),
+        }
+    }
+
+    fn encode_one(&self, header: &Header, at: u64, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend([0; PREFIX_BYTES]);
+        match self {
+            Self::Root(root) => {
+                out.push(kind::ROOT);
+                out.extend(root.inode.to_be_bytes());
+                out.push(u8::from(root.was_there));
+                out.extend(&root.path);
+            }
+            Self::Entries(path, claims) => {
+                out.push(kind::ENTRIES);
+                let length = u16::try_from(path.len()).unwrap_or(u16::MAX);
+                out.extend(length.to_be_bytes());
+                out.extend(path);
+                for claim in claims {
+                    out.extend(claim.entry.to_be_bytes());
+                    out.extend(claim.version.to_be_bytes());
+                }
+            }
+            Self::Directory(path, totals) => {
+                out.push(kind::DIRECTORY);
+                let Totals {
+                    files,
+                    directories,
+                    others,
+                    bytes,
+                } = totals;
+                for number in [files, directories, others, bytes] {
+                    out.extend(number.to_be_bytes());
+                }
+                out.extend(path);
+            }
+            Self::Forget(path) => {
+                out.push(kind::FORGET);
+                out.extend(path);
+            }
+            Self::ForgetEntries(path) => {
+                out.push(kind::FORGET_ENTRIES);
+                out.extend(path);
+            }
+            Self::Run(ended) => out.extend([kind::RUN, u8::from(*ended)]),
+        }
+        let length = u32::try_from(out.len() - begin - PREFIX_BYTES).unwrap_or(u32::MAX);
+        let check = record_check(header, at, length, &out[begin + PREFIX_BYTES..]);
+        out[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
+        out[begin + 4..begin + PREFIX_BYTES].copy_from_slice(&check.to_be_bytes());
+    }
+
+    /// Reads the body of a record.
+    fn decode(body: &[u8]) -> Option<Self> {
+        let mut at = Fields(body);
+        let [kind] = at.take::<1>()?;
+        let record = match kind {
+            kind::ROOT => {
+                let inode = u64::from_be_bytes(at.take()?);
+                let was_there = at.flag()?;
+                let path = at.path()?;
+                Self::Root(Root {
+                    path,
+                    inode,
+                    was_there,
+                })
+            }
+            kind::ENTRIES => {
+                let length = usize::from(u16::from_be_bytes(at.take()?));
+                let (path, claims) = at.0.split_at_checked(length)?;
+                let (claims, rest) = claims.as_chunks::<CLAIM_BYTES>();
+                if claims.len() > CLAIMS_MAX || !rest.is_empty() {
+                    return None;
+                }
+                let claims = claims.iter().filter_map(|bytes| {
+                    let mut at = Fields(bytes);
+                    Some(Claim {
+                        entry: u64::from_be_bytes(at.take()?),
+                        version: u64::from_be_bytes(at.take()?),
+                    })
+                });
+                Self::Entries(path.to_vec(), claims.collect())
+            }
+            kind::DIRECTORY => {
+                let totals = Totals {
+                    files: u64::from_be_bytes(at.take()?),
+                    directories: u64::from_be_bytes(at.take()?),
+                    others: u64::from_be_bytes(at.take()?),
+                    bytes: u64::from_be_bytes(at.take()?),
+                };
+                Self::Directory(at.path()?, totals)
+            }
+            kind::FORGET => Self::Forget(at.path()?),
+            kind::FORGET_ENTRIES => Self::ForgetEntries(at.path()?),
+            kind::RUN => {
+                let ended = at.flag()?;
+                if !at.0.is_empty() {
+                    return None;
+                }
+                Self::Run(ended)
+            }
+            _ => return None,
+        };
+        Some(record)
+    }
+}
+
+/// Reads records one after another.
+#[derive(Debug)]
+pub struct Records<R> {
+    input: R,
+    header: Header,
+    /// Bytes that were understood; what follows them is a torn tail.
+    pub valid_bytes: u64,
+    body: Vec<u8>,
+}
+
+impl<R: Read> Records<R> {
+    /// Reads the header; `None` if it can't be trusted or is of another version.
+    ///
+    /// # Errors
+    /// That of the input, but for its end.
+    pub fn new(mut input: R) -> io::Result<Option<Self>> {
+        let mut bytes = [0; HEADER_BYTES];
+        if !fill(&mut input, &mut bytes)? {
+            return Ok(None);
+        }
+        Ok(Header::decode(&bytes).map(|header| Self {
+            input,
+            header,
+            valid_bytes: HEADER_BYTES as u64,
+            body: Vec::new(),
+        }))
+    }
+
+    /// What the journal belongs to.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next record; `None` where they end, or can't be trusted any more.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn next_record(&mut self) -> io::Result<Option<Record>> {
+        let mut prefix = [0; PREFIX_BYTES];
+        if !fill(&mut self.input, &mut prefix)? {
+            return Ok(None);
+        }
+        let mut at = Fields(&prefix);
+        let (Some(length), Some(check)) = (at.take(), at.take()) else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(length);
+        let bytes = length as usize;
+        if bytes > BODY_BYTES_MAX {
+            return Ok(None);
+        }
+        self.body.resize(bytes, 0);
+        if !fill(&mut self.input, &mut self.body)?
+            || record_check(&self.header, self.valid_bytes, length, &self.body).to_be_bytes()
+                != check
+        {
+            return Ok(None);
+        }
+        let record = Record::decode(&self.body);
+        if record.is_some() {
+            self.valid_bytes += (PREFIX_BYTES + bytes) as u64;
+        }
+        Ok(record)
+    }
+}
+
+/// Fills `out`; `false` if the input ends before.
+fn fill(input: &mut impl Read, out: &mut [u8]) -> io::Result<bool> {
+    match input.read_exact(out) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Directories by their paths, with what is known of each.
+#[derive(Clone, Debug)]
+pub(super) struct Directories<T>(BTreeMap<Vec<u8>, T>);
+
+impl<T> Default for Directories<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Default> Directories<T> {
+    pub(super) fn get(&self, path: &[u8]) -> Option<&T> {
+        self.0.get(path)
+    }
+
+    pub(super) fn get_mut(&mut self, path: &[u8]) -> Option<&mut T> {
+        self.0.get_mut(path)
+    }
+
+    pub(super) fn entry(&mut self, path: &[u8]) -> &mut T {
+        if !self.0.contains_key(path) {
+            self.0.insert(path.to_vec(), T::default());
+        }
+        self.0.entry(path.to_vec()).or_default()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &T)> {
+        self.0.iter()
+    }
+
+    /// Those whose paths aren't before `first`.
+    fn from<'a>(&'a self, first: &[u8]) -> impl Iterator<Item = (&'a [u8], &'a T)> + use<'a, T> {
+        let range = (Bound::Included(first), Bound::Unbounded);
+        let range = self.0.range::<[u8], _>(range);
+        range.map(|(path, value)| (&path[..], value))
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.values_mut()
+    }
+
+    /// Those below a directory, and itself.
+    pub(super) fn remove(&mut self, path: &[u8], mut removed: impl FnMut(T)) {
+        if path.is_empty() {
+            std::mem::take(&mut self.0).into_values().for_each(removed);
+            return;
+        }
+        if let Some(value) = self.0.remove(path) {
+            removed(value);
+        }
+        let first = [path, b"/"].concat();
+        while let Some(below) = self.below(&first) {
+            if let Some(value) = self.0.remove(&below) {
+                removed(value);
+            }
+        }
+    }
+
+    /// Whether anything is known below a directory.
+    pub(super) fn has_below(&self, path: &[u8]) -> bool {
+        if path.is_empty() {
+            return self.0.keys().any(|path| !path.is_empty());
+        }
+        self.below(&[path, b"/"].concat()).is_some()
+    }
+
+    fn below(&self, first: &[u8]) -> Option<Vec<u8>> {
+        let range = (Bound::Included(first), Bound::Unbounded);
+        let (path, _) = self.0.range::<[u8], _>(range).next()?;
+        path.starts_with(first).then(|| path.clone())
+    }
+}
+
+/// What is known of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Sorted by their first half when all is read; of two with the same the later is kept.
+    pub(super) claims: Vec<Claim>,
+    pub(super) finished: Option<Totals>,
+}
+
+/// What a journal says: the edge of what is finished.
+#[derive(Clone, Debug, Default)]
+pub struct Earlier {
+    pub(super) directories: Directories<Known>,
+    /// Where the tree goes.
+    pub root: Option<Root>,
+    /// The last run ended in an orderly way: there is nothing finished that isn't claimed.
+    pub is_complete: bool,
+    /// There was a run before.
+    pub has_run: bool,
+}
+
+impl Earlier {
+    /// Reads all records.
+    ///
+    /// # Errors
+    /// That of the input.
+    pub fn read<R: Read>(records: &mut Records<R>) -> io::Result<Self> {
+        let mut earlier = Self::default();
+        while let Some(record) = records.next_record()? {
+            earlier.apply(record);
+        }
+        for known in earlier.directories.values_mut() {
+            let claims = &mut known.claims;
+            // The later first, so that it stays.
+            claims.reverse();
+            claims.sort_by_key(|claim| claim.entry);
+            claims.dedup_by_key(|claim| claim.entry);
+            claims.shrink_to_fit();
+        }
+        Ok(earlier)
+    }
+
+    fn apply(&mut self, record: Record) {
+        match record {
+            Record::Root(root) => self.root = Some(root),
+            Record::Entries(path, claims) => {
+                self.directories.entry(&path).claims.extend(claims);
+            }
+            Record::Directory(path, totals) => {
+                self.directories.remove(&path, drop);
+                self.directories.entry(&path).finished = Some(totals);
+            }
+            Record::Forget(path) => self.directories.remove(&path, drop),
+            Record::ForgetEntries(path) => {
+                if let Some(known) = self.directories.get_mut(&path) {
+                    known.claims = Vec::new();
+                }
+            }
+            Record::Run(ended) => {
+                self.has_run = true;
+                self.is_complete = ended;
+            }
+        }
+    }
+
+    /// Whether nothing is claimed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let is_nothing = |k: &Known| k.claims.is_empty() && k.finished.is_none();
+        self.directories.iter().all(|(_, known)| is_nothing(known))
+    }
+
+    /// What a directory has that is finished with all below it.
+    #[must_use]
+    pub fn finished(&self, directory: &[u8]) -> Option<Totals> {
+        self.directories.get(directory)?.finished
+    }
+
+    /// The directories in a directory that are finished: their names, and what they have.
+    pub fn finished_in<'a>(
+        &'a self,
+        directory: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Totals)> + use<'a> {
+        let first = match directory {
+            b"" => Vec::new(),
+            path => [path, b"/"].concat(),
+        };
+        let known = self.directories.from(&first);
+        known
+            .map_while({
+                let first = first.clone();
+                move |(path, known)| Some((path.strip_prefix(&first[..])?, known.finished))
+            })
+            .filter(|(name, _)| !name.is_empty() && !name.contains(&b'/'))
+            .filter_map(|(name, finished)| Some((name, finished?)))
+    }
+
+    /// The claims of entries of a directory, sorted by their first half.
+    #[must_use]
+    pub fn claims(&self, directory: &[u8]) -> &[Claim] {
+        self.directories.get(directory).map_or(&[], |k| &k.claims)
+    }
+
+    /// Whether anything in a directory, or below it, is claimed.
+    #[must_use]
+    pub fn knows_of(&self, directory: &[u8]) -> bool {
+        !self.claims(directory).is_empty() || self.directories.has_below(directory)
+    }
+
+    /// The records that say the same.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let root = self.root.iter().cloned().map(Record::Root);
+        let known = self.directories.iter().flat_map(|(path, known)| {
+            let finished = known.finished.map(|t| Record::Directory(path.clone(), t));
+            // A batch at a time, so that many claims aren't held twice.
+            let claims = known.claims.chunks(CLAIMS_MAX);
+            let claims = claims.map(|c| Record::Entries(path.clone(), c.to_vec()));
+            finished.into_iter().chain(claims)
+        });
+        let run = self.has_run.then_some(Record::Run(self.is_complete));
+        root.chain(known).chain(run)
+    }
+}
+
+fn record_check(header: &Header, at: u64, length: u32, body: &[u8]) -> u32 {
+    let own = header.encode();
+    crc32c(&[&own[60..], &at.to_be_bytes(), &length.to_be_bytes(), body])
+}
+
+fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
+    for part in parts {
+        digest.update(part);
+    }
+    // The checksum has 32 bits in a wider type.
+    digest.finalize() as u32
+}
+
+/// Takes fields off the front of bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.take()? {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+
+    /// What is left.
+    fn path(&self) -> Option<Vec<u8>> {
+        (self.0.len() <= PATH_BYTES_MAX).then(|| self.0.to_vec())
+    }
+}

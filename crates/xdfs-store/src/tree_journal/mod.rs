@@ -1,0 +1,315 @@
+//! The journal of a tree: what of it is finished, so that a restart neither lists finished
+//! directories nor sends finished files again.
+//!
+//! A directory that is finished with all below it is one record, which makes those below needless.
+//! What is live of a journal is therefore the edge of the walk, and not the tree: when more than
+//! half of the file is needless it is written anew.
+//!
+//! Invariant: a record that claims something is appended only after that is durable (or, where
+//! durability isn't wanted, published). A record that isn't whole claims nothing.
+
+mod format;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, BufReader, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use xdfs_proto::{Code, Fault};
+
+pub use format::{
+    CLAIM_BYTES, Claim, Earlier, HEADER_BYTES, Header, Mark, PREFIX_BYTES, Record, Records, Root,
+    Totals,
+};
+
+use format::Directories;
+
+const OPERATION: &str = "keep the journal of the tree";
+/// Needless bytes that are left where they are.
+const SLACK_BYTES: u64 = 64 << 10;
+/// How often a journal is opened anew that is removed meanwhile.
+const ATTEMPTS: u32 = 8;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// An open journal, which nobody else has open.
+#[derive(Debug)]
+pub struct TreeJournal {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    bytes: u64,
+    /// Bytes of the records of each directory that aren't needless.
+    live: Directories<u64>,
+    live_bytes: u64,
+    buffer: Vec<u8>,
+    /// Writing failed: what is in the file isn't known any more.
+    broken: bool,
+}
+
+impl TreeJournal {
+    /// Opens the journal at `path` or makes it, for the tree that `key` names, and tells what it
+    /// says; nothing if it is of another tree or version, damaged at its start, or `anew` is set.
+    /// `nonce` is that of a journal that is made: random bytes.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] if another process has it open, or a failure of the file system.
+    pub fn open(
+        path: &Path,
+        key: [u8; 32],
+        nonce: [u8; 16],
+        anew: bool,
+    ) -> Result<(Self, Earlier), Fault> {
+        let fault = |error: &io::Error| io_fault(path, error);
+        for _ in 0..ATTEMPTS {
+            let file = open_file(path, false).map_err(|e| fault(&e))?;
+            lock(path, &file)?;
+            // Who had it before may have removed it, or written it anew.
+            if !is_named(path, &file) {
+                continue;
+            }
+            let mut journal = Self {
+                path: path.to_path_buf(),
+                file,
+                header: Header { key, nonce },
+                bytes: 0,
+                live: Directories::default(),
+                live_bytes: 0,
+                buffer: Vec::new(),
+                broken: false,
+            };
+            let earlier = match anew {
+                true => None,
+                false => journal.load().map_err(|e| fault(&e))?,
+            };
+            let earlier = match earlier {
+                Some(earlier) => earlier,
+                None => {
+                    journal.begin().map_err(|e| fault(&e))?;
+                    Earlier::default()
+                }
+            };
+            return Ok((journal, earlier));
+        }
+        let cause = "it is removed again and again";
+        Err(Fault::new(Code::Busy, OPERATION, cause).path(path.as_os_str().as_encoded_bytes()))
+    }
+
+    /// What its claims are made with.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends records in one go. With `durable` they are on the disk afterwards.
+    ///
+    /// # Errors
+    /// A failure of the file system; the journal takes nothing more then.
+    pub fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Fault> {
+        let written = self.write(records, durable);
+        written.map_err(|error| {
+            self.broken = true;
+            io_fault(&self.path, &error)
+        })
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn clear(&mut self) -> Result<(), Fault> {
+        self.begin().map_err(|error| {
+            self.broken = true;
+            io_fault(&self.path, &error)
+        })
+    }
+
+    /// Whether it claims nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live_bytes == 0
+    }
+
+    /// Removes the journal, which takes nothing more then.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn remove(&mut self) -> Result<(), Fault> {
+        self.broken = true;
+        std::fs::remove_file(&self.path).map_err(|error| io_fault(&self.path, &error))
+    }
+
+    fn write(&mut self, records: &[Record], durable: bool) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write failed"));
+        }
+        self.buffer.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for record in records {
+            let begin = buffer.len();
+            record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
+            self.count(record, (buffer.len() - begin) as u64);
+        }
+        self.file.write_all(&buffer)?;
+        self.bytes += buffer.len() as u64;
+        buffer.clear();
+        buffer.shrink_to(READ_BYTES);
+        self.buffer = buffer;
+        if self.bytes > SLACK_BYTES + 2 * self.live_bytes {
+            self.compact()?;
+        }
+        if durable {
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Keeps account of what is live.
+    fn count(&mut self, record: &Record, bytes: u64) {
+        let total = &mut self.live_bytes;
+        let mut remove = |live: &mut Directories<u64>, path: &[u8]| {
+            live.remove(path, |bytes| *total = total.saturating_sub(bytes));
+        };
+        match record {
+            Record::Entries(path, _) => {
+                *self.live.entry(path) += bytes;
+                self.live_bytes += bytes;
+            }
+            Record::Directory(path, _) => {
+                remove(&mut self.live, path);
+                *self.live.entry(path) = bytes;
+                self.live_bytes += bytes;
+            }
+            Record::Forget(path) => remove(&mut self.live, path),
+            // The few that are live again are counted again.
+            Record::Root(_) | Record::ForgetEntries(_) | Record::Run(_) => {}
+        }
+    }
+
+    /// Writes what is live to a new file, which takes the place of this one.
+    fn compact(&mut self) -> io::Result<()> {
+        let mut reader = File::open(&self.path)?;
+        let earlier = match Records::new(BufReader::with_capacity(READ_BYTES, &mut reader))? {
+            Some(mut records) => Earlier::read(&mut records)?,
+            None => return Err(io::Error::other("it was changed by somebody else")),
+        };
+        let mut path = self.path.clone().into_os_string();
+        path.push(".new");
+        let path = PathBuf::from(path);
+        let file = open_file(&path, true)?;
+        if file.try_lock().is_err() {
+            return Err(io::Error::other("its successor is locked"));
+        }
+        let old = std::mem::replace(&mut self.file, file);
+        self.restart()?;
+        let mut buffer = Vec::new();
+        for record in earlier.records() {
+            let begin = buffer.len();
+            record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
+            self.count(&record, (buffer.len() - begin) as u64);
+            if buffer.len() >= READ_BYTES {
+                self.file.write_all(&buffer)?;
+                self.bytes += buffer.len() as u64;
+                buffer.clear();
+            }
+        }
+        self.file.write_all(&buffer)?;
+        self.bytes += buffer.len() as u64;
+        self.file.sync_data()?;
+        std::fs::rename(&path, &self.path)?;
+        drop(old);
+        Ok(())
+    }
+
+    /// Reads what is there; `None` if it can't be used.
+    fn load(&mut self) -> io::Result<Option<Earlier>> {
+        self.file.rewind()?;
+        let reader = BufReader::with_capacity(READ_BYTES, &self.file);
+        let Some(mut records) = Records::new(reader)? else {
+            return Ok(None);
+        };
+        if records.header().key != self.header.key {
+            return Ok(None);
+        }
+        let earlier = Earlier::read(&mut records)?;
+        let (header, bytes) = (*records.header(), records.valid_bytes);
+        drop(records);
+        self.header = header;
+        self.file.set_len(bytes)?;
+        self.file.seek(SeekFrom::End(0))?;
+        self.bytes = bytes;
+        for (path, known) in earlier.directories.iter() {
+            let claims = (CLAIM_BYTES * known.claims.len()) as u64;
+            let bytes = claims + path.len() as u64 + HEADER_BYTES as u64;
+            *self.live.entry(path) = bytes;
+            self.live_bytes += bytes;
+        }
+        Ok(Some(earlier))
+    }
+
+    /// Begins an empty journal.
+    fn begin(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.restart()
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.header.encode())?;
+        self.bytes = HEADER_BYTES as u64;
+        self.live = Directories::default();
+        self.live_bytes = 0;
+        Ok(())
+    }
+}
+
+fn open_file(path: &Path, truncate: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(truncate);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), Fault> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let cause = "another run is copying the same tree";
+            let fault = Fault::new(Code::Busy, OPERATION, cause);
+            Err(fault.path(path.as_os_str().as_encoded_bytes()))
+        }
+        Err(TryLockError::Error(error)) => Err(io_fault(path, &error)),
+    }
+}
+
+/// Whether a file still has its name.
+#[cfg(unix)]
+fn is_named(path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let id = |meta: io::Result<std::fs::Metadata>| meta.ok().map(|m| (m.dev(), m.ino()));
+    let own = id(file.metadata());
+    own.is_some() && own == id(std::fs::metadata(path))
+}
+
+/// A file that is open can't be removed there.
+#[cfg(not(unix))]
+fn is_named(_: &Path, _: &File) -> bool {
+    true
+}
+
+fn io_fault(path: &Path, error: &io::Error) -> Fault {
+    Fault::from_io(OPERATION, path.as_os_str().as_encoded_bytes(), error)
+}
+
+#[cfg(test)]
+mod tests;

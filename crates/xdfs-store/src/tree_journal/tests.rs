@@ -1,0 +1,311 @@
+//! What is claimed, and nothing else, is read again.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn mark(size: u64) -> Mark {
+    Mark {
+        kind: 0,
+        size,
+        mtime_ns: 5,
+    }
+}
+
+fn totals(files: u64) -> Totals {
+    Totals {
+        files,
+        directories: 1,
+        others: 0,
+        bytes: 10 * files,
+    }
+}
+
+fn open(path: &Path) -> (TreeJournal, Earlier) {
+    TreeJournal::open(path, KEY, [1; 16], false).unwrap()
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    (folder, path)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (_folder, path) = place();
+    let (mut journal, earlier) = open(&path);
+    assert!(earlier.is_empty() && !earlier.has_run);
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let header = *journal.header();
+    let claims: Vec<_> = (0..3)
+        .map(|n| header.claim(b"a", format!("f{n}").as_bytes(), mark(n)))
+        .collect();
+    let root = Root {
+        path: b"/t".to_vec(),
+        inode: 9,
+        was_there: true,
+    };
+    let records = [
+        Record::Run(false),
+        Record::Root(root.clone()),
+        Record::Entries(b"a".to_vec(), claims.clone()),
+        Record::Directory(b"a/b".to_vec(), totals(4)),
+        Record::Directory(b"ab".to_vec(), totals(5)),
+    ];
+    journal.append(&records, true).unwrap();
+    drop(journal);
+    let (journal, earlier) = open(&path);
+    assert_eq!(*journal.header(), header);
+    assert_eq!(earlier.root, Some(root));
+    assert!(earlier.has_run && !earlier.is_complete && !earlier.is_empty());
+    let mut sorted = claims.clone();
+    sorted.sort();
+    assert_eq!(earlier.claims(b"a"), sorted);
+    assert_eq!(earlier.finished(b"a/b"), Some(totals(4)));
+    assert_eq!(earlier.finished(b"a"), None);
+    let below: Vec<_> = earlier.finished_in(b"a").collect();
+    assert_eq!(below, [(&b"b"[..], totals(4))]);
+    let below: Vec<_> = earlier.finished_in(b"").collect();
+    assert_eq!(below, [(&b"ab"[..], totals(5))]);
+    assert!(earlier.knows_of(b"a") && earlier.knows_of(b"") && !earlier.knows_of(b"ab"));
+}
+
+#[test]
+fn a_finished_directory_makes_those_below_needless() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let claim = journal.header().claim(b"a/b", b"f", mark(1));
+    let records = [
+        Record::Entries(b"a/b".to_vec(), vec![claim]),
+        Record::Directory(b"a/c".to_vec(), totals(1)),
+        Record::Directory(b"a!".to_vec(), totals(1)),
+        Record::Directory(b"a0".to_vec(), totals(1)),
+        Record::Directory(b"a".to_vec(), totals(3)),
+    ];
+    journal.append(&records, false).unwrap();
+    drop(journal);
+    let (mut journal, earlier) = open(&path);
+    assert!(earlier.claims(b"a/b").is_empty() && earlier.finished(b"a/c").is_none());
+    for finished in [&b"a"[..], b"a!", b"a0"] {
+        assert!(earlier.finished(finished).is_some());
+    }
+    journal
+        .append(&[Record::Forget(b"a".to_vec())], false)
+        .unwrap();
+    drop(journal);
+    let (_, earlier) = open(&path);
+    assert!(earlier.finished(b"a").is_none() && earlier.finished(b"a0").is_some());
+}
+
+#[test]
+fn the_later_claim_of_an_entry_counts_and_entries_are_forgotten() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let header = *journal.header();
+    let old = header.claim(b"", b"f", mark(1));
+    let new = header.claim(
+        b"",
+        b"f",
+        Mark {
+            mtime_ns: 6,
+            ..mark(1)
+        },
+    );
+    assert!(old.entry == new.entry && old.version != new.version);
+    assert_eq!(old.entry, header.claim_entry(b"", b"f", mark(1)));
+    for other in [
+        header.claim(b"", b"f", mark(2)),
+        header.claim(b"", b"g", mark(1)),
+        header.claim(b"f", b"", mark(1)),
+        header.claim(b"", b"f", Mark { kind: 1, ..mark(1) }),
+    ] {
+        assert!(other.entry != old.entry);
+    }
+    let records = [old, new].map(|claim| Record::Entries(Vec::new(), vec![claim]));
+    journal.append(&records, false).unwrap();
+    drop(journal);
+    let (mut journal, earlier) = open(&path);
+    assert_eq!(earlier.claims(b""), [new]);
+    journal
+        .append(&[Record::ForgetEntries(Vec::new())], false)
+        .unwrap();
+    drop(journal);
+    assert!(open(&path).1.is_empty());
+}
+
+#[test]
+fn a_damaged_journal_claims_a_beginning() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let records: Vec<_> = (0..20)
+        .map(|n| Record::Directory(format!("d{n:02}").into_bytes(), totals(n)))
+        .collect();
+    journal.append(&records, false).unwrap();
+    drop(journal);
+    let whole = std::fs::read(&path).unwrap();
+    let record_bytes = (whole.len() - HEADER_BYTES) / 20;
+    for at in (0..whole.len()).step_by(7) {
+        for cut in [true, false] {
+            let mut damaged = whole.clone();
+            match cut {
+                true => damaged.truncate(at),
+                false => damaged[at] ^= 0x10,
+            }
+            std::fs::write(&path, &damaged).unwrap();
+            let (mut journal, earlier) = open(&path);
+            let whole_ones = at.saturating_sub(HEADER_BYTES) / record_bytes;
+            for n in 0..20 {
+                let found = earlier.finished(format!("d{n:02}").as_bytes());
+                assert_eq!(found.is_some(), n < whole_ones, "byte {at}, record {n}");
+            }
+            // It goes on after what was whole.
+            let more = Record::Directory(b"more".to_vec(), totals(1));
+            journal.append(&[more], false).unwrap();
+            drop(journal);
+            assert!(open(&path).1.finished(b"more").is_some());
+        }
+    }
+}
+
+#[test]
+fn a_record_in_another_place_or_of_an_older_journal_is_not_believed() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let record = Record::Directory(b"d".to_vec(), totals(1));
+    journal.append(&[record.clone(), record], false).unwrap();
+    drop(journal);
+    let whole = std::fs::read(&path).unwrap();
+    let half = (whole.len() - HEADER_BYTES) / 2;
+    // The second record in the place of the first.
+    let moved = [&whole[..HEADER_BYTES], &whole[HEADER_BYTES + half..]].concat();
+    std::fs::write(&path, moved).unwrap();
+    assert!(open(&path).1.is_empty());
+    // The records beneath a header with another nonce.
+    let header = Header {
+        key: KEY,
+        nonce: [2; 16],
+    };
+    let other = [&header.encode()[..], &whole[HEADER_BYTES..]].concat();
+    std::fs::write(&path, other).unwrap();
+    assert!(open(&path).1.is_empty());
+}
+
+#[test]
+fn another_tree_another_version_and_a_new_start() {
+    let (_folder, path) = place();
+    let write = || {
+        let (mut journal, _) = TreeJournal::open(&path, KEY, [3; 16], true).unwrap();
+        journal
+            .append(&[Record::Directory(b"d".to_vec(), totals(1))], false)
+            .unwrap();
+    };
+    write();
+    assert!(!open(&path).1.is_empty());
+    let (journal, earlier) = TreeJournal::open(&path, [8; 32], [1; 16], false).unwrap();
+    assert!(earlier.is_empty() && journal.header().key == [8; 32]);
+    drop(journal);
+    write();
+    assert!(
+        TreeJournal::open(&path, KEY, [1; 16], true)
+            .unwrap()
+            .1
+            .is_empty()
+    );
+    write();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9] = 2;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(open(&path).1.is_empty());
+}
+
+#[test]
+fn one_owner_at_a_time() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let fault = TreeJournal::open(&path, KEY, [1; 16], false).unwrap_err();
+    assert_eq!(fault.code, Code::Busy);
+    journal.remove().unwrap();
+    assert!(!path.exists());
+    assert!(journal.append(&[Record::Run(true)], false).is_err());
+    drop(journal);
+    drop(open(&path));
+}
+
+#[test]
+fn a_folder_that_is_missing_is_a_fault() {
+    let (folder, _) = place();
+    let path = folder.path().join("missing/journal");
+    let fault = TreeJournal::open(&path, KEY, [1; 16], false).unwrap_err();
+    assert_eq!(fault.code, Code::NotFound);
+}
+
+/// Ten million entries in 100,000 directories of 100, in the order of a walk, claimed every so
+/// often in the middle of a directory.
+#[test]
+fn the_journal_of_a_large_tree_is_bounded() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let header = *journal.header();
+    let (mut largest, mut begun) = (0, std::time::Instant::now());
+    for top in 0..100 {
+        for below in 0..1000 {
+            let directory = format!("top{top}/directory-{below}").into_bytes();
+            let mut records = Vec::new();
+            if below % 50 == 0 {
+                let claims =
+                    (0..50_u64).map(|n| header.claim(&directory, &n.to_be_bytes(), mark(n)));
+                records.push(Record::Entries(directory.clone(), claims.collect()));
+            }
+            records.push(Record::Directory(directory, totals(100)));
+            journal.append(&records, false).unwrap();
+            largest = largest.max(journal.bytes());
+        }
+        let top = format!("top{top}").into_bytes();
+        if top != b"top99" {
+            let all = Totals {
+                files: 100_000,
+                ..totals(1)
+            };
+            journal
+                .append(&[Record::Directory(top, all)], false)
+                .unwrap();
+        }
+    }
+    println!("written in {:?}, at most {largest} bytes", begun.elapsed());
+    assert!(largest < 1 << 20, "{largest}");
+    drop(journal);
+    begun = std::time::Instant::now();
+    let (journal, earlier) = open(&path);
+    println!("{} bytes read in {:?}", journal.bytes(), begun.elapsed());
+    assert_eq!(earlier.finished(b"top98").unwrap().files, 100_000);
+    assert!(earlier.finished(b"top98/directory-1").is_none());
+    assert!(earlier.finished(b"top99/directory-999").is_some());
+}
+
+/// The worst case: ten million entries in one directory, none of them needless.
+#[test]
+fn the_journal_of_one_large_directory_is_read_in_one_pass() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let count = 10_000_000_u64;
+    for batch in 0..100 {
+        // Made up: what the digests are of doesn't matter here.
+        let claims = (0..count / 100).map(|n| {
+            let entry = (batch * count / 100 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            Claim { entry, version: n }
+        });
+        journal
+            .append(&[Record::Entries(Vec::new(), claims.collect())], false)
+            .unwrap();
+    }
+    let bytes = journal.bytes();
+    assert!(bytes < 16 * count + (1 << 20), "{bytes}");
+    drop(journal);
+    let begun = std::time::Instant::now();
+    let (_, earlier) = open(&path);
+    println!("{bytes} bytes read in {:?}", begun.elapsed());
+    assert_eq!(earlier.claims(b"").len() as u64, count);
+}

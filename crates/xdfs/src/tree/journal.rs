@@ -1,0 +1,606 @@
+//! The journal of a tree, as the two directions use it: which one it is, what it lets be left out,
+//! and a thread that makes things durable before they are claimed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::tree_journal::{Claim, Earlier, Header, Mark, Record, Root, Totals, TreeJournal};
+use xdfs_store::{LocalStore, Store as _};
+
+use super::moving::Report;
+use super::tracker::{Claims, split};
+use super::{Durability, TreeOptions, join};
+use crate::client::{Client, path_bytes};
+use crate::paths::{Attributes, Call, FileKind, PendingCall};
+
+/// When the first claims are made, and how often further ones. What takes less than the first is
+/// made durable once, at its end.
+const FIRST_INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Entries after which claims are made however early it is, so that their memory is bounded.
+const FRESH_MAX: u64 = 200_000;
+/// Journals that nobody went on with for so long are removed.
+const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+/// How names of journals begin and end.
+const NAME: (&str, &str) = ("tree-", ".journal");
+
+/// The two ends of a tree, as they were named.
+pub(super) enum Ends<'a> {
+    Up(&'a Path, &'a [u8]),
+    Down(&'a [u8], &'a Path),
+}
+
+/// The journal of a tree that is moved.
+pub(super) struct Keeper {
+    journal: Arc<Mutex<TreeJournal>>,
+    pub(super) earlier: Arc<Earlier>,
+    header: Header,
+    orders: Option<mpsc::Sender<Order>>,
+    answers: mpsc::Receiver<Result<(), Miss>>,
+    thread: Option<thread::JoinHandle<()>>,
+    is_busy: bool,
+    due: Instant,
+    /// Where the tree goes, and whether the journal knows it with its number.
+    root: Option<Root>,
+}
+
+/// What has to be done before claims are true.
+pub(super) enum MakeDurable {
+    Call(PendingCall),
+    Local(Vec<u8>),
+    Nothing,
+}
+
+struct Order {
+    sync: MakeDurable,
+    records: Vec<Record>,
+    claims: Claims,
+}
+
+/// Why claims weren't made.
+enum Miss {
+    /// What was moved may not be durable, and never become it.
+    Sync(Fault),
+    Journal(Fault),
+}
+
+/// Opens the journal of a tree. Without it, and with a warning, if that fails.
+pub(super) fn open(
+    client: &Client,
+    ends: &Ends<'_>,
+    options: &TreeOptions,
+    report: &mut Report<'_>,
+) -> Option<Keeper> {
+    let folder = options.journal.as_ref().filter(|_| !options.dry_run)?;
+    let opened = key(client, ends, options).and_then(|key| {
+        make_folder(folder)?;
+        let path = path(folder, &key);
+        let mut nonce = [0; 16];
+        let random = getrandom::fill(&mut nonce);
+        random.map_err(|e| fault(&path, &e.to_string()))?;
+        remove_old(folder, &path);
+        let (mut journal, earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
+        journal.append(&[Record::Run(false)], false)?;
+        Ok((journal, earlier))
+    });
+    match opened.and_then(|(journal, earlier)| Keeper::new(journal, earlier)) {
+        Ok(keeper) => Some(keeper),
+        Err(fault) => {
+            report.warn(&fault.hint("the tree is copied without a journal"));
+            None
+        }
+    }
+}
+
+fn fault(path: &Path, cause: &str) -> Fault {
+    Fault::new(Code::Io, "keep the journal of the tree", cause).path(path_bytes(path))
+}
+
+fn make_folder(folder: &Path) -> Result<(), Fault> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let made = builder.create(folder);
+    made.map_err(|e| Fault::from_io("make the folder of journals", path_bytes(folder), &e))
+}
+
+fn path(folder: &Path, key: &[u8; 32]) -> PathBuf {
+    let hex: String = key[..16].iter().map(|b| format!("{b:02x}")).collect();
+    folder.join(format!("{}{hex}{}", NAME.0, NAME.1))
+}
+
+/// Removes journals that are too old to be believed.
+fn remove_old(folder: &Path, own: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_ours = name.starts_with(NAME.0) && name.contains(NAME.1);
+        let age = entry.metadata().and_then(|m| m.modified());
+        let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > AGE_MAX));
+        // One that is in use was written to, or is that of a tree that takes longer: it is open.
+        let path = entry.path();
+        if is_ours && is_old && (path == own || is_free(&path)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn is_free(path: &Path) -> bool {
+    std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+}
+
+/// What a journal is for: both ends, and everything that changes what comes out.
+fn key(client: &Client, ends: &Ends<'_>, options: &TreeOptions) -> Result<[u8; 32], Fault> {
+    let absolute = |path: &Path| {
+        let absolute = std::path::absolute(path);
+        let absolute = absolute.map_err(|e| Fault::from_io("find", path_bytes(path), &e))?;
+        // A slash at the end says that only what is in it is meant.
+        let slash: &[u8] = match path_bytes(path).ends_with(b"/") {
+            true => b"/",
+            false => b"",
+        };
+        Ok([&path_bytes(&absolute), slash].concat())
+    };
+    let (direction, source, target) = match ends {
+        Ends::Up(source, target) => (b"up", absolute(source)?, target.to_vec()),
+        Ends::Down(source, target) => (b"dn", source.to_vec(), absolute(target)?),
+    };
+    let place = client.line().place();
+    let address = place.address.to_string();
+    let kept = [
+        options.owner,
+        options.xattrs,
+        options.read_times,
+        options.hard_links,
+        // What was claimed without being durable is nothing for who wants it so.
+        options.durability == Durability::None,
+    ];
+    let fields: [&[u8]; 7] = [
+        direction,
+        address.as_bytes(),
+        place.user.as_deref().unwrap_or_default().as_bytes(),
+        &source,
+        &target,
+        &kept.map(u8::from),
+        options.filter.identity(),
+    ];
+    let mut hasher = blake3::Hasher::new_derive_key("xdfs tree journal key");
+    for field in fields {
+        hasher.update(&(field.len() as u64).to_be_bytes());
+        hasher.update(field);
+    }
+    Ok(hasher.finalize().into())
+}
+
+impl Keeper {
+    fn new(journal: TreeJournal, earlier: Earlier) -> Result<Self, Fault> {
+        let header = *journal.header();
+        let journal = Arc::new(Mutex::new(journal));
+        let (orders, queue) = mpsc::channel();
+        let (teller, answers) = mpsc::channel();
+        let writer = Arc::clone(&journal);
+        let thread = thread::Builder::new()
+            .name("xdfs-journal".into())
+            .spawn(move || {
+                for order in queue {
+                    if teller.send(carry_out(order, &writer)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|e| Fault::from_io("start the thread of the journal", "", &e))?;
+        Ok(Self {
+            journal,
+            earlier: Arc::new(earlier),
+            header,
+            orders: Some(orders),
+            answers,
+            thread: Some(thread),
+            is_busy: false,
+            due: Instant::now() + FIRST_INTERVAL,
+            root: None,
+        })
+    }
+
+    /// Whether what stands at the target may be the work of an earlier run.
+    pub(super) fn has_run(&self) -> bool {
+        self.earlier.has_run
+    }
+
+    /// Where the tree went before, if that still is what it was. Otherwise the journal is cleared.
+    pub(super) fn earlier_root(
+        &mut self,
+        report: &mut Report<'_>,
+        look: impl FnOnce(&[u8]) -> Result<Option<Attributes>, Fault>,
+    ) -> Result<Option<(Root, Attributes)>, Fault> {
+        let Some(root) = self.earlier.root.clone() else {
+            return Ok(None);
+        };
+        match look(&root.path)? {
+            Some(found) if found.kind == FileKind::Directory && is_same(&root, &found) => {
+                return Ok(Some((root, found)));
+            }
+            None if self.earlier.is_empty() => {}
+            _ => {
+                let cause = "its target isn't the one of the earlier run";
+                let fault = Fault::new(Code::Stale, "go on with the tree", cause);
+                report.warn(&fault.path(&root.path).hint("it begins anew"));
+            }
+        }
+        self.earlier = Arc::default();
+        let mut journal = self.journal();
+        let cleared = journal.clear();
+        if cleared
+            .and_then(|()| journal.append(&[Record::Run(false)], false))
+            .is_err()
+        {
+            // Better nothing than what isn't so. That it fails is told when it is used next.
+            let _ = journal.remove();
+        }
+        drop(journal);
+        Ok(None)
+    }
+
+    /// Says where the tree goes.
+    pub(super) fn begin(&mut self, root: Root) {
+        if self.earlier.root.as_ref() != Some(&root) {
+            // A failure is told when it is used next.
+            let _ = self.journal().append(&[Record::Root(root.clone())], false);
+        }
+        self.root = Some(root);
+    }
+
+    /// The path of the target, if its number isn't known yet.
+    pub(super) fn unknown_root(&self) -> Option<&[u8]> {
+        let root = self.root.as_ref()?;
+        (root.inode == 0).then_some(&root.path)
+    }
+
+    /// The number of the target.
+    pub(super) fn learn_root(&mut self, inode: u64) {
+        if let Some(root) = &mut self.root {
+            root.inode = inode;
+        }
+    }
+
+    /// What it lets be left out.
+    pub(super) fn skip(&self) -> Skip {
+        Skip {
+            journal: Arc::clone(&self.journal),
+            earlier: Arc::clone(&self.earlier),
+            header: self.header,
+        }
+    }
+
+    /// Whether claims should be made now.
+    pub(super) fn is_due(&self, fresh: u64) -> bool {
+        !self.is_busy && fresh > 0 && (Instant::now() >= self.due || fresh >= FRESH_MAX)
+    }
+
+    /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
+    /// way.
+    pub(super) fn order(&mut self, sync: MakeDurable, claims: Claims) {
+        self.due = Instant::now() + INTERVAL;
+        let root = self.root.iter().filter(|root| root.inode != 0);
+        let root = root.filter(|root| self.earlier.root.as_ref() != Some(root));
+        let order = Order {
+            sync,
+            records: root.cloned().map(Record::Root).collect(),
+            claims,
+        };
+        if let Some(orders) = &self.orders {
+            self.is_busy = orders.send(order).is_ok();
+        }
+    }
+
+    /// Looks at what came of the order. `false` if the journal can't be used any more.
+    ///
+    /// # Errors
+    /// What was moved could not be made durable.
+    pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<bool, Fault> {
+        match self.answers.try_recv() {
+            Ok(answer) => self.answered(answer, report),
+            Err(_) => Ok(true),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        answer: Result<(), Miss>,
+        report: &mut Report<'_>,
+    ) -> Result<bool, Fault> {
+        self.is_busy = false;
+        match answer {
+            Ok(()) => Ok(true),
+            Err(Miss::Sync(fault)) => Err(fault),
+            Err(Miss::Journal(fault)) => {
+                report.warn(&fault.hint("the tree is copied without a journal"));
+                Ok(false)
+            }
+        }
+    }
+
+    /// The end: everything that was moved is durable. The journal goes if nothing is left to do,
+    /// or if it knows of nothing.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub(super) fn finish(
+        mut self,
+        is_whole: bool,
+        claims: Claims,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if self.is_busy
+            && let Ok(answer) = self.answers.recv()
+            && !self.answered(answer, report)?
+        {
+            return Ok(());
+        }
+        let mut journal = lock(&self.journal);
+        let claims = claims.records(&self.header);
+        let ended = if is_whole || (claims.is_empty() && journal.is_empty()) {
+            journal.remove()
+        } else {
+            let root = self.root.clone().map(Record::Root);
+            let records = root.into_iter().chain(claims);
+            let records: Vec<_> = records.chain([Record::Run(true)]).collect();
+            journal.append(&records, true)
+        };
+        drop(journal);
+        if let Err(fault) = ended {
+            report.warn(&fault);
+        }
+        Ok(())
+    }
+
+    fn journal(&self) -> MutexGuard<'_, TreeJournal> {
+        lock(&self.journal)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends when what it waits for does: with the session at the latest.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(journal: &Mutex<TreeJournal>) -> MutexGuard<'_, TreeJournal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn carry_out(order: Order, journal: &Mutex<TreeJournal>) -> Result<(), Miss> {
+    let synced = match order.sync {
+        MakeDurable::Call(call) => call.wait().map(|_| ()),
+        MakeDurable::Local(path) => sync_local(path),
+        MakeDurable::Nothing => Ok(()),
+    };
+    synced.map_err(Miss::Sync)?;
+    let header = *lock(journal).header();
+    // The digests are made while others may use the journal.
+    let claims = order.claims.records(&header);
+    let records: Vec<_> = order.records.into_iter().chain(claims).collect();
+    lock(journal).append(&records, true).map_err(Miss::Journal)
+}
+
+/// Makes durable what was written here.
+pub(super) fn sync_local(path: Vec<u8>) -> Result<(), Fault> {
+    let synced = LocalStore::unrooted().call(&Call::Sync { path }, &mut |_| Ok(()));
+    synced.map(|_| ())
+}
+
+/// Whether a directory is the one that a journal knows. Numbers of file systems aren't compared:
+/// they change when a machine starts anew.
+fn is_same(root: &Root, found: &Attributes) -> bool {
+    root.inode == 0 || found.inode == 0 || root.inode == found.inode
+}
+
+/// What an earlier run finished: for who finds the entries of a tree.
+#[derive(Clone)]
+pub(super) struct Skip {
+    journal: Arc<Mutex<TreeJournal>>,
+    earlier: Arc<Earlier>,
+    header: Header,
+}
+
+/// What is finished of one directory, and still is there.
+#[derive(Debug, Default)]
+pub(super) struct Finished {
+    path: Vec<u8>,
+    claims: Vec<Claim>,
+    /// Which of the claims were seen at the target.
+    seen: Vec<bool>,
+    /// Names of directories, with what they have.
+    directories: std::collections::HashMap<Vec<u8>, (Totals, bool)>,
+}
+
+impl Finished {
+    /// The directory.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// What a directory has that is finished with all below it.
+    pub(super) fn directory(&self, path: &[u8]) -> Option<Totals> {
+        self.directories
+            .get(split(path).1)
+            .map(|(totals, _)| *totals)
+    }
+
+    /// Whether any entries are claimed.
+    pub(super) fn has_entries(&self) -> bool {
+        !self.claims.is_empty()
+    }
+}
+
+impl Skip {
+    /// What the journal says of a directory; `None` if nothing.
+    pub(super) fn of(&self, path: &[u8]) -> Option<Finished> {
+        if !self.earlier.knows_of(path) {
+            return None;
+        }
+        let claims = self.earlier.claims(path).to_vec();
+        let directories = self.earlier.finished_in(path);
+        let directories = directories.map(|(name, totals)| (name.to_vec(), (totals, false)));
+        Some(Finished {
+            path: path.to_vec(),
+            seen: vec![false; claims.len()],
+            claims,
+            directories: directories.collect(),
+        })
+    }
+
+    /// A directory stands at the target.
+    pub(super) fn see_directory(&self, finished: &mut Finished, name: &[u8]) {
+        if let Some(directory) = finished.directories.get_mut(name) {
+            directory.1 = true;
+        }
+    }
+
+    /// Something else stands there.
+    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) {
+        let entry = self.header.claim_entry(&finished.path, name, mark);
+        if let Ok(at) = finished.claims.binary_search_by_key(&entry, |c| c.entry) {
+            finished.seen[at] = true;
+        }
+    }
+
+    /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
+    /// made in its place.
+    pub(super) fn seen_all(&self, finished: &mut Finished) {
+        let mut records = Vec::new();
+        finished.directories.retain(|name, (_, is_there)| {
+            if !*is_there {
+                records.push(Record::Forget(join(&finished.path, name)));
+            }
+            *is_there
+        });
+        if finished.seen.contains(&false) {
+            let mut seen = finished.seen.iter();
+            finished.claims.retain(|_| seen.next() == Some(&true));
+            let path = finished.path.clone();
+            records.push(Record::ForgetEntries(path.clone()));
+            records.push(Record::Entries(path, finished.claims.clone()));
+        }
+        let mut journal = lock(&self.journal);
+        if !records.is_empty() && journal.append(&records, true).is_err() {
+            // Better nothing than what isn't so. That it fails is told when it is used next.
+            let _ = journal.remove();
+        }
+    }
+
+    /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
+    /// version that was claimed, or after a run that was killed what looks as it is wanted.
+    pub(super) fn is_ours(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
+        was_broken_off(&self.earlier) && looks_like(there, wanted) || self.has_made(path, there)
+    }
+
+    fn has_made(&self, path: &[u8], mark: Mark) -> bool {
+        let (parent, name) = split(path);
+        let claims = self.earlier.claims(parent);
+        let claim = self.header.claim(parent, name, mark);
+        let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
+        at.is_ok_and(|at| claims[at].version == claim.version)
+    }
+
+    /// Whether this version of an entry is finished.
+    pub(super) fn entry(&self, finished: &Finished, path: &[u8], mark: Mark) -> bool {
+        if finished.claims.is_empty() {
+            return false;
+        }
+        let (parent, name) = split(path);
+        let claim = self.header.claim(parent, name, mark);
+        let at = finished
+            .claims
+            .binary_search_by_key(&claim.entry, |c| c.entry);
+        at.is_ok_and(|at| finished.claims[at].version == claim.version)
+    }
+}
+
+/// What a claim says of an entry with these attributes; `None` for what is never claimed.
+pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
+    let (kind, size) = match attributes.kind {
+        FileKind::File => (0, attributes.size),
+        FileKind::Symlink => (1, 0),
+        FileKind::Fifo => (2, 0),
+        _ => return None,
+    };
+    let mtime_ns = attributes.mtime_ns;
+    Some(Mark {
+        kind,
+        size,
+        mtime_ns,
+    })
+}
+
+/// Likewise of an entry here.
+pub(super) fn local_mark(path: &Path) -> Option<Mark> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    let kind = meta.file_type();
+    let (kind, size) = if kind.is_file() {
+        (0, meta.len())
+    } else if kind.is_symlink() {
+        (1, 0)
+    } else if is_fifo(kind) {
+        (2, 0)
+    } else {
+        return None;
+    };
+    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).ok();
+    let mtime_ns = match meta.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => nanoseconds(since)?,
+        Err(before) => -nanoseconds(before.duration())?,
+    };
+    Some(Mark {
+        kind,
+        size,
+        mtime_ns,
+    })
+}
+
+#[cfg(unix)]
+fn is_fifo(kind: std::fs::FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+#[cfg(not(unix))]
+fn is_fifo(_: std::fs::FileType) -> bool {
+    false
+}
+
+/// Whether there may be entries that were moved and not claimed.
+fn was_broken_off(earlier: &Earlier) -> bool {
+    earlier.has_run && !earlier.is_complete
+}
+
+/// Whether what stands at the target looks like the version that is to be moved there. Some file
+/// systems keep times in whole seconds.
+fn looks_like(there: Mark, wanted: Mark) -> bool {
+    let apart = there.mtime_ns.abs_diff(wanted.mtime_ns);
+    let is_coarse = there.mtime_ns % 1_000_000_000 == 0;
+    there.kind == wanted.kind
+        && there.size == wanted.size
+        && (apart == 0 || is_coarse && apart < 2_000_000_000)
+}
+
+/// What an entry with such a mark counts as.
+pub(super) fn totals_of(mark: Mark) -> Totals {
+    let is_file = mark.kind == 0;
+    Totals {
+        files: u64::from(is_file),
+        others: u64::from(!is_file),
+        bytes: mark.size,
+        directories: 0,
+    }
+}

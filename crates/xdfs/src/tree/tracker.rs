@@ -1,0 +1,449 @@
+//! Which directories of a tree are whole, while it is moved: all their entries are settled, and all
+//! directories below them are whole. Then nothing more is made in them, so that their metadata can
+//! be set, and one claim stands for everything in them.
+//!
+//! What is kept in memory are the directories that aren't whole: the edge of the walk.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use xdfs_store::tree_journal::{Header, Mark, Record, Totals};
+
+/// What is known of a directory that isn't whole.
+#[derive(Debug, Default)]
+struct Directory {
+    /// Entries that were given out; `None` until all are.
+    expected: Option<u64>,
+    settled: u64,
+    /// Its own entry is settled.
+    is_made: bool,
+    /// Something in it failed, or has to be looked at again by a later run.
+    is_open: bool,
+    totals: Totals,
+    known: Option<Known>,
+    entries: Entries,
+}
+
+/// Entries to claim: their names one after the other, and where each ends.
+#[derive(Debug, Default)]
+struct Entries {
+    names: Vec<u8>,
+    marks: Vec<(usize, Mark)>,
+}
+
+/// What is to be set of a directory, where the tree's source doesn't tell it later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) mode: u32,
+    pub(super) mtime_ns: i64,
+}
+
+/// A directory in which nothing more is made.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) path: Vec<u8>,
+    pub(super) known: Option<Known>,
+    totals: Totals,
+    is_open: bool,
+    /// To be claimed if the directory itself can't be.
+    entries: Entries,
+}
+
+/// What can be claimed as soon as it is durable.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    finished: BTreeMap<Vec<u8>, Totals>,
+    entries: Vec<(Vec<u8>, Entries)>,
+}
+
+impl Claims {
+    /// The records of the journal.
+    pub(super) fn records(self, header: &Header) -> Vec<Record> {
+        let entries = self.entries.into_iter().map(|(directory, entries)| {
+            let mut begin = 0;
+            let claims = entries.marks.into_iter().map(|(end, mark)| {
+                let name = entries.names.get(begin..end).unwrap_or_default();
+                begin = end;
+                header.claim(&directory, name, mark)
+            });
+            let claims = claims.collect();
+            Record::Entries(directory, claims)
+        });
+        let finished = self.finished.into_iter();
+        let finished = finished.map(|(path, totals)| Record::Directory(path, totals));
+        // A directory that has entries here isn't finished.
+        entries.chain(finished).collect()
+    }
+}
+
+/// Follows a tree.
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    directories: HashMap<Vec<u8>, Directory>,
+    /// Those below stand before those above.
+    whole: Vec<Whole>,
+    /// Whole directories below which something failed after all.
+    spoiled: HashSet<Vec<u8>>,
+    /// Whether there is a journal.
+    claims: bool,
+    finished: BTreeMap<Vec<u8>, Totals>,
+    /// Entries of directories that are whole and can't be claimed.
+    loose: Vec<(Vec<u8>, Entries)>,
+    /// Entries that were settled since claims were taken.
+    fresh: u64,
+}
+
+impl Tracker {
+    /// With `claims` what is settled is remembered for a journal.
+    pub(super) fn new(claims: bool) -> Self {
+        Self {
+            claims,
+            ..Self::default()
+        }
+    }
+
+    /// Entries that were settled since claims were taken.
+    pub(super) fn fresh(&self) -> u64 {
+        self.fresh
+    }
+
+    /// Nothing is remembered for a journal any more.
+    pub(super) fn forgo_claims(&mut self) {
+        self.claims = false;
+        self.finished.clear();
+        self.loose.clear();
+        for directory in self.directories.values_mut() {
+            directory.entries = Entries::default();
+        }
+    }
+
+    /// An entry that is no directory is at its place, or failed for good.
+    pub(super) fn settled(&mut self, path: &[u8], what: Result<(Totals, Option<Mark>), ()>) {
+        let (parent, name) = split(path);
+        self.fresh += 1;
+        let claims = self.claims;
+        let directory = self.directory(parent);
+        directory.settled += 1;
+        match what {
+            Ok((totals, mark)) => {
+                directory.totals.add(&totals);
+                if let Some(mark) = mark.filter(|_| claims) {
+                    let entries = &mut directory.entries;
+                    entries.names.extend(name);
+                    entries.marks.push((entries.names.len(), mark));
+                }
+            }
+            Err(()) => directory.is_open = true,
+        }
+        self.close(parent);
+    }
+
+    /// The entry of a directory itself is made, or failed.
+    pub(super) fn made(&mut self, path: &[u8], is_well: bool) {
+        self.fresh += 1;
+        let directory = self.directory(path);
+        directory.is_made = true;
+        directory.is_open |= !is_well;
+        self.close(path);
+    }
+
+    /// A directory was found, with what is to be set of it.
+    pub(super) fn found(&mut self, path: &[u8], known: Known) {
+        self.directory(path).known = Some(known);
+    }
+
+    /// Whether the path is that of a directory that isn't whole.
+    pub(super) fn knows(&self, path: &[u8]) -> bool {
+        self.directories.contains_key(path)
+    }
+
+    /// All entries of a directory were given out: so many that are to be settled, and `taken` that
+    /// were finished by an earlier run.
+    pub(super) fn listed(&mut self, path: &[u8], entries: u64, taken: &Totals, is_well: bool) {
+        let directory = self.directory(path);
+        directory.expected = Some(entries);
+        directory.totals.add(taken);
+        directory.is_open |= !is_well;
+        self.close(path);
+    }
+
+    /// The directory of an entry has to be looked at by every run.
+    pub(super) fn keep_open(&mut self, path: &[u8]) {
+        self.directory(split(path).0).is_open = true;
+    }
+
+    /// Directories that became whole, if there are at least `least`; those below first.
+    pub(super) fn take_whole(&mut self, least: usize) -> Vec<Whole> {
+        if self.whole.len() < least.max(1) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.whole)
+    }
+
+    /// The metadata of a whole directory are set, or could not be.
+    pub(super) fn closed(&mut self, whole: Whole, is_well: bool) {
+        let Whole {
+            path,
+            totals,
+            is_open,
+            entries,
+            ..
+        } = whole;
+        let is_spoiled = self.spoiled.remove(&path);
+        if !is_well {
+            let mut above: &[u8] = &path;
+            while !above.is_empty() {
+                above = split(above).0;
+                match self.directories.get_mut(above) {
+                    Some(directory) => directory.is_open = true,
+                    None => {
+                        self.spoiled.insert(above.to_vec());
+                    }
+                }
+            }
+        }
+        if !self.claims {
+            return;
+        }
+        // The whole tree has no claim: its journal goes when nothing is left to do.
+        if is_well && !is_open && !is_spoiled && !path.is_empty() {
+            let first = [&path, &b"/"[..]].concat();
+            while let Some((below, _)) = self.finished.range(first.clone()..).next()
+                && below.starts_with(&first)
+            {
+                let below = below.clone();
+                self.finished.remove(&below);
+            }
+            self.finished.insert(path, totals);
+        } else if !entries.marks.is_empty() {
+            self.loose.push((path, entries));
+        }
+    }
+
+    /// What can be claimed now, once.
+    pub(super) fn take_claims(&mut self) -> Claims {
+        self.fresh = 0;
+        if !self.claims {
+            return Claims::default();
+        }
+        let open = self.directories.iter_mut();
+        let open = open.filter(|(_, directory)| !directory.entries.marks.is_empty());
+        let open =
+            open.map(|(path, directory)| (path.clone(), std::mem::take(&mut directory.entries)));
+        Claims {
+            entries: std::mem::take(&mut self.loose)
+                .into_iter()
+                .chain(open)
+                .collect(),
+            finished: std::mem::take(&mut self.finished),
+        }
+    }
+
+    /// Directories that never became whole, those below first.
+    pub(super) fn take_rest(&mut self) -> Vec<Whole> {
+        let rest = std::mem::take(&mut self.directories).into_iter();
+        let rest = rest.filter(|(_, directory)| directory.is_made);
+        let mut rest: Vec<_> = rest
+            .map(|(path, directory)| Whole {
+                path,
+                known: directory.known,
+                totals: directory.totals,
+                is_open: true,
+                entries: directory.entries,
+            })
+            .collect();
+        rest.sort_by(|a, b| b.path.cmp(&a.path));
+        rest
+    }
+
+    fn directory(&mut self, path: &[u8]) -> &mut Directory {
+        if !self.directories.contains_key(path) {
+            self.directories.insert(path.to_vec(), Directory::default());
+        }
+        self.directories.entry(path.to_vec()).or_default()
+    }
+
+    /// Looks whether a directory is whole, and those above it.
+    fn close(&mut self, path: &[u8]) {
+        let mut path = path;
+        loop {
+            let is_whole = self
+                .directories
+                .get(path)
+                .is_some_and(|d| d.is_made && d.expected.is_some_and(|n| n <= d.settled));
+            if !is_whole {
+                return;
+            }
+            let Some((owned, directory)) = self.directories.remove_entry(path) else {
+                return;
+            };
+            let mut totals = directory.totals;
+            totals.directories += 1;
+            self.whole.push(Whole {
+                path: owned,
+                known: directory.known,
+                totals,
+                is_open: directory.is_open,
+                entries: directory.entries,
+            });
+            if path.is_empty() {
+                return;
+            }
+            path = split(path).0;
+            let above = self.directory(path);
+            above.settled += 1;
+            above.totals.add(&totals);
+            above.is_open |= directory.is_open;
+        }
+    }
+}
+
+/// The directory of a path, and its name there.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Totals = Totals {
+        files: 1,
+        directories: 0,
+        others: 0,
+        bytes: 3,
+    };
+    const MARK: Mark = Mark {
+        kind: 0,
+        size: 3,
+        mtime_ns: 1,
+    };
+    const HEADER: Header = Header {
+        key: [0; 32],
+        nonce: [0; 16],
+    };
+
+    fn file(tracker: &mut Tracker, path: &str) {
+        tracker.settled(path.as_bytes(), Ok((FILE, Some(MARK))));
+    }
+
+    fn paths(whole: &[Whole]) -> Vec<String> {
+        let text = |w: &Whole| String::from_utf8(w.path.clone()).unwrap();
+        whole.iter().map(text).collect()
+    }
+
+    fn finished(claims: Claims) -> Vec<(String, u64)> {
+        let records = claims.records(&HEADER).into_iter();
+        let finished = records.filter_map(|record| match record {
+            Record::Directory(path, totals) => Some((path, totals)),
+            _ => None,
+        });
+        finished
+            .map(|(p, t)| (String::from_utf8(p).unwrap(), t.files))
+            .collect()
+    }
+
+    /// A tree `a/{1,2}`, `a/b/3`, told in an odd order.
+    fn tell(tracker: &mut Tracker, is_well: bool) -> Vec<Whole> {
+        let none = Totals::default();
+        tracker.made(b"", true);
+        file(tracker, "a/1");
+        tracker.listed(b"a/b", 1, &none, true);
+        tracker.listed(b"", 1, &none, true);
+        if is_well {
+            file(tracker, "a/b/3");
+        } else {
+            tracker.settled(b"a/b/3", Err(()));
+        }
+        assert!(tracker.take_whole(1).is_empty());
+        tracker.made(b"a/b", true);
+        tracker.made(b"a", true);
+        assert_eq!(paths(&tracker.take_whole(1)), ["a/b"]);
+        tracker.listed(b"a", 3, &none, true);
+        file(tracker, "a/2");
+        tracker.take_whole(1)
+    }
+
+    #[test]
+    fn directories_are_whole_from_below() {
+        let mut tracker = Tracker::new(true);
+        let whole = tell(&mut tracker, true);
+        assert_eq!(paths(&whole), ["a", ""]);
+        for whole in whole {
+            tracker.closed(whole, true);
+        }
+        assert_eq!(finished(tracker.take_claims()), [("a".to_owned(), 3)]);
+        assert!(
+            tracker.take_claims().records(&HEADER).is_empty() && tracker.take_rest().is_empty()
+        );
+    }
+
+    #[test]
+    fn what_failed_keeps_those_above_open() {
+        let mut tracker = Tracker::new(true);
+        for whole in tell(&mut tracker, false) {
+            tracker.closed(whole, true);
+        }
+        // What didn't fail is claimed by itself.
+        let claims = tracker.take_claims().records(&HEADER);
+        let names = [&b"1"[..], b"2"].map(|name| HEADER.claim(b"a", name, MARK));
+        assert_eq!(claims, [Record::Entries(b"a".to_vec(), names.to_vec())]);
+        // So do metadata that can't be set, and names that every run has to see.
+        let mut tracker = Tracker::new(true);
+        let none = Totals::default();
+        tracker.made(b"", true);
+        for name in [&b"x"[..], b"y", b"z"] {
+            tracker.made(name, true);
+            file(
+                &mut tracker,
+                &format!("{}/f", String::from_utf8_lossy(name)),
+            );
+        }
+        tracker.keep_open(b"y/f");
+        for name in [&b"x"[..], b"y", b"z"] {
+            tracker.listed(name, 1, &none, true);
+        }
+        tracker.listed(b"", 3, &none, true);
+        for whole in tracker.take_whole(1) {
+            let is_well = whole.path != b"z";
+            tracker.closed(whole, is_well);
+        }
+        assert_eq!(finished(tracker.take_claims()), [("x".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn entries_are_claimed_once_and_not_of_finished_directories() {
+        let mut tracker = Tracker::new(true);
+        let none = Totals::default();
+        tracker.made(b"", true);
+        file(&mut tracker, "f");
+        file(&mut tracker, "g");
+        tracker.settled(b"link", Ok((FILE, None)));
+        let records = tracker.take_claims().records(&HEADER);
+        let claims = [&b"f"[..], b"g"].map(|name| HEADER.claim(b"", name, MARK));
+        assert_eq!(records, [Record::Entries(Vec::new(), claims.to_vec())]);
+        assert!(tracker.take_claims().records(&HEADER).is_empty());
+        tracker.made(b"d", true);
+        file(&mut tracker, "d/f");
+        tracker.listed(b"d", 1, &none, true);
+        let whole = tracker.take_whole(1);
+        assert!(
+            tracker.take_claims().records(&HEADER).is_empty(),
+            "its metadata aren't set"
+        );
+        for whole in whole {
+            tracker.closed(whole, true);
+        }
+        assert_eq!(finished(tracker.take_claims()), [("d".to_owned(), 1)]);
+        // What an earlier run did counts too; what never ends is left over.
+        tracker.made(b"e", true);
+        tracker.listed(b"e", 0, &FILE, true);
+        for whole in tracker.take_whole(1) {
+            tracker.closed(whole, true);
+        }
+        assert_eq!(finished(tracker.take_claims()), [("e".to_owned(), 1)]);
+        assert_eq!(paths(&tracker.take_rest()), [""]);
+    }
+}

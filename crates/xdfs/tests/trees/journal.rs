@@ -1,0 +1,527 @@
+//! Trees that are broken off go on where they were.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use xdfs::{Client, Code, Durability, Fault, TreeEvent, TreeOptions, TreeResult};
+
+use crate::picture::{assert_same, hard_tree};
+use crate::support::{Folders, Serving, client};
+
+/// What came of a tree, and what was told meanwhile.
+struct Run {
+    result: Result<TreeResult, Fault>,
+    failed: Vec<(Vec<u8>, Code)>,
+    warnings: Vec<Fault>,
+}
+
+struct Scene {
+    folders: Folders,
+    _server: Serving,
+    client: Client,
+    up: bool,
+}
+
+impl Scene {
+    fn new(seed: u64, up: bool) -> Self {
+        let folders = Folders::new(seed);
+        let server = Serving::start(&folders.root(), |_| {});
+        let client = client(server.addr, |_| {});
+        Self {
+            folders,
+            _server: server,
+            client,
+            up,
+        }
+    }
+
+    fn source(&self) -> PathBuf {
+        match self.up {
+            true => self.folders.here("tree"),
+            false => self.folders.there("tree"),
+        }
+    }
+
+    fn target(&self) -> PathBuf {
+        match self.up {
+            true => self.folders.there("copy"),
+            false => self.folders.here("copy"),
+        }
+    }
+
+    fn journals(&self) -> PathBuf {
+        self.folders.here("state/trees")
+    }
+
+    /// The journals that are there.
+    fn found(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.journals());
+        let entries = entries.into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn options(&self) -> TreeOptions {
+        TreeOptions {
+            journal: Some(self.journals()),
+            ..TreeOptions::default()
+        }
+    }
+
+    /// Copies the tree, and stops when so many files have arrived.
+    fn run(&self, options: &TreeOptions, stop_at: u64) -> Run {
+        let (mut failed, mut warnings) = (Vec::new(), Vec::new());
+        let mut observer = |event: TreeEvent<'_>| {
+            match event {
+                TreeEvent::Failed { path, fault } => failed.push((path.to_vec(), fault.code)),
+                TreeEvent::Warning(fault) => warnings.push(fault.clone()),
+                TreeEvent::Progress(result) if result.files >= stop_at => {
+                    return ControlFlow::Break(());
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let (client, observer) = (&self.client, &mut observer);
+        let result = match self.up {
+            true => client.upload_tree(&self.source(), b"/copy", options, observer),
+            false => client.download_tree(b"/tree", &self.target(), options, observer),
+        };
+        Run {
+            result,
+            failed,
+            warnings,
+        }
+    }
+
+    /// Copies a part of the tree.
+    fn part(&self, stop_at: u64) {
+        let options = TreeOptions {
+            rate_bytes_per_s_max: Some(8_000_000),
+            ..self.options()
+        };
+        let run = self.run(&options, stop_at);
+        assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+        assert_eq!((run.failed, run.warnings), (vec![], vec![]));
+        assert_eq!(self.found().len(), 1);
+    }
+
+    /// Copies the rest: nothing fails, and no journal is left.
+    #[track_caller]
+    fn rest(&self) -> TreeResult {
+        let run = self.run(&self.options(), u64::MAX);
+        assert_eq!((run.failed, run.warnings), (vec![], vec![]));
+        assert_eq!(self.found(), Vec::<PathBuf>::new());
+        run.result.unwrap()
+    }
+}
+
+const FILES: u64 = 1500;
+
+/// 30 directories in 3 directories, with 50 files of 40 KiB each.
+fn even_tree(root: &Path) {
+    for n in 0..FILES {
+        let directory = root.join(format!("{}/{}", n % 3, n % 30));
+        fs::create_dir_all(&directory).unwrap();
+        let content = n.to_be_bytes().repeat(5 * 1024);
+        fs::write(directory.join(format!("f{n}")), content).unwrap();
+    }
+}
+
+/// All directories with files, by their paths beneath the tree.
+fn leaves() -> Vec<String> {
+    (0..30).map(|n| format!("{}/{n}", n % 3)).collect()
+}
+
+fn goes_on(up: bool) {
+    let scene = Scene::new(61, up);
+    even_tree(&scene.source());
+    scene.part(300);
+    // What appears in a directory that is finished isn't seen: nobody lists it.
+    for leaf in leaves() {
+        fs::write(scene.source().join(leaf).join("new"), "new").unwrap();
+    }
+    let result = scene.rest();
+    let (moved, resumed) = (result.files, result.resumed);
+    assert!(resumed.files >= 300, "{result:?}");
+    assert!(
+        resumed.bytes >= 300 * 40_960 && resumed.directories > 0,
+        "{result:?}"
+    );
+    let seen = |leaf: &String| scene.target().join(leaf).join("new").exists();
+    let (seen, unseen): (Vec<_>, Vec<_>) = leaves().into_iter().partition(seen);
+    assert!(!seen.is_empty() && !unseen.is_empty(), "{seen:?}");
+    assert!(resumed.files >= 50 * unseen.len() as u64, "{unseen:?}");
+    assert_eq!(moved + resumed.files, FILES + seen.len() as u64);
+    for leaf in unseen {
+        fs::remove_file(scene.source().join(leaf).join("new")).unwrap();
+    }
+    assert_same_files(&scene.source(), &scene.target());
+}
+
+fn assert_same_files(a: &Path, b: &Path) {
+    for leaf in leaves() {
+        for entry in fs::read_dir(a.join(&leaf)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let (a, b) = (a.join(&leaf).join(&name), b.join(&leaf).join(&name));
+            assert!(
+                fs::read(&a).unwrap() == fs::read(&b).unwrap(),
+                "{}",
+                b.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_upload_goes_on() {
+    goes_on(true);
+}
+
+#[test]
+fn a_download_goes_on() {
+    goes_on(false);
+}
+
+/// One directory, so that every claim is that of an entry.
+fn flat_tree(root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    for n in 0..600_u64 {
+        fs::write(root.join(format!("f{n}")), n.to_be_bytes().repeat(2048)).unwrap();
+    }
+}
+
+fn sees_changes(up: bool) {
+    let scene = Scene::new(62, up);
+    flat_tree(&scene.source());
+    scene.part(200);
+    // All files change, so those that were claimed do as well; half of them keep their size.
+    for n in 0..600_u64 {
+        let content = (n + 1000).to_be_bytes().repeat(2048 + (n % 2) as usize);
+        fs::write(scene.source().join(format!("f{n}")), content).unwrap();
+    }
+    let result = scene.rest();
+    assert_eq!((result.files, result.resumed.files), (600, 0));
+    assert_same(&scene.source(), &scene.target());
+}
+
+#[test]
+fn an_upload_sends_what_changed() {
+    sees_changes(true);
+}
+
+#[test]
+fn a_download_fetches_what_changed() {
+    sees_changes(false);
+}
+
+fn misses_what_is_gone(up: bool) {
+    let scene = Scene::new(63, up);
+    flat_tree(&scene.source());
+    fs::create_dir(scene.source().join("d")).unwrap();
+    fs::write(scene.source().join("d/file"), "1").unwrap();
+    scene.part(200);
+    // The target is emptied, but it is the same directory.
+    for entry in fs::read_dir(scene.target()).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => fs::remove_dir_all(path).unwrap(),
+            false => fs::remove_file(path).unwrap(),
+        }
+    }
+    let result = scene.rest();
+    assert_eq!((result.files, result.resumed.files), (601, 0));
+    assert_same(&scene.source(), &scene.target());
+}
+
+#[test]
+fn an_upload_does_not_believe_in_what_is_gone() {
+    misses_what_is_gone(true);
+}
+
+#[test]
+fn a_download_does_not_believe_in_what_is_gone() {
+    misses_what_is_gone(false);
+}
+
+#[test]
+fn another_target_begins_anew() {
+    for up in [true, false] {
+        let scene = Scene::new(64, up);
+        flat_tree(&scene.source());
+        scene.part(100);
+        let target = scene.target();
+        fs::rename(&target, target.with_extension("old")).unwrap();
+        fs::create_dir(&target).unwrap();
+        let run = scene.run(&scene.options(), u64::MAX);
+        let result = run.result.unwrap();
+        assert_eq!(run.warnings.len(), 1);
+        assert_eq!(run.warnings[0].code, Code::Stale);
+        assert_eq!((result.files, result.resumed.files), (600, 0));
+        // It was there, so that the tree goes into it.
+        assert_same(&scene.source(), &target.join("tree"));
+    }
+}
+
+#[test]
+fn a_target_that_is_gone_begins_anew() {
+    for up in [true, false] {
+        let scene = Scene::new(65, up);
+        flat_tree(&scene.source());
+        scene.part(100);
+        fs::remove_dir_all(scene.target()).unwrap();
+        let run = scene.run(&scene.options(), u64::MAX);
+        let result = run.result.unwrap();
+        assert_eq!((result.files, result.resumed.files), (600, 0));
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+#[test]
+fn a_damaged_journal_costs_work_and_nothing_else() {
+    for up in [true, false] {
+        for damage in 0..3 {
+            let scene = Scene::new(66 + damage, up);
+            even_tree(&scene.source());
+            scene.part(300);
+            let path = &scene.found()[0];
+            let mut bytes = fs::read(path).unwrap();
+            match damage {
+                0 => bytes.truncate(bytes.len() / 2),
+                1 => {
+                    let middle = bytes.len() / 2;
+                    bytes[middle] ^= 1;
+                }
+                // Of another version: nothing is known, and what is there isn't ours.
+                _ => bytes[9] ^= 1,
+            }
+            fs::write(path, bytes).unwrap();
+            let options = TreeOptions {
+                overwrite: true,
+                ..scene.options()
+            };
+            if damage == 2 {
+                fs::remove_dir_all(scene.target()).unwrap();
+            }
+            let run = scene.run(&options, u64::MAX);
+            assert_eq!(run.failed, []);
+            run.result.unwrap();
+            assert_same(&scene.source(), &scene.target());
+        }
+    }
+}
+
+#[test]
+fn beginning_anew_forgets() {
+    for up in [true, false] {
+        let scene = Scene::new(69, up);
+        even_tree(&scene.source());
+        scene.part(300);
+        let options = TreeOptions {
+            begin_anew: true,
+            overwrite: true,
+            ..scene.options()
+        };
+        fs::remove_dir_all(scene.target()).unwrap();
+        let result = scene.run(&options, u64::MAX).result.unwrap();
+        assert_eq!((result.files, result.resumed.files), (FILES, 0));
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+#[test]
+fn what_failed_is_all_that_is_tried_by_the_next_run() {
+    for up in [true, false] {
+        let scene = Scene::new(70, up);
+        even_tree(&scene.source());
+        // A directory that isn't empty stands in the way of a file.
+        let wrong = scene.target().join("1/1/f1/in the way");
+        fs::create_dir_all(&wrong).unwrap();
+        let slash = |path: &Path| path.join("");
+        let options = scene.options();
+        let run = || {
+            let mut failed = Vec::new();
+            let mut observer = |event: TreeEvent<'_>| {
+                if let TreeEvent::Failed { path, .. } = event {
+                    failed.push(path.to_vec());
+                }
+                ControlFlow::Continue(())
+            };
+            let result = match up {
+                true => {
+                    let source = slash(&scene.source());
+                    scene
+                        .client
+                        .upload_tree(&source, b"/copy", &options, &mut observer)
+                }
+                false => {
+                    let target = scene.target();
+                    scene
+                        .client
+                        .download_tree(b"/tree/", &target, &options, &mut observer)
+                }
+            };
+            (result.unwrap(), failed)
+        };
+        let (result, failed) = run();
+        assert_eq!(
+            (result.files, failed),
+            (FILES - 1, vec![b"1/1/f1".to_vec()])
+        );
+        assert_eq!(scene.found().len(), 1);
+        fs::remove_dir_all(scene.target().join("1/1/f1")).unwrap();
+        let (result, failed) = run();
+        assert_eq!((result.files, failed), (1, vec![]));
+        assert_eq!(result.resumed.files, FILES - 1);
+        assert_same(&scene.source(), &scene.target());
+        assert_eq!(scene.found(), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_journal_has_one_owner_and_nobody_waits_for_it() {
+    let scene = Scene::new(71, true);
+    even_tree(&scene.source());
+    let mut inner = None;
+    let options = TreeOptions {
+        rate_bytes_per_s_max: Some(8_000_000),
+        ..scene.options()
+    };
+    let mut observer = |event: TreeEvent<'_>| {
+        if matches!(event, TreeEvent::Progress(_)) && inner.is_none() {
+            let replacing = TreeOptions {
+                overwrite: true,
+                ..scene.options()
+            };
+            inner = Some(scene.run(&replacing, u64::MAX));
+        }
+        ControlFlow::Continue(())
+    };
+    let source = scene.source();
+    // The outer one may find what the inner one made.
+    let _ = scene
+        .client
+        .upload_tree(&source, b"/copy", &options, &mut observer);
+    let inner = inner.unwrap();
+    assert_eq!(inner.warnings.len(), 1);
+    assert_eq!(inner.warnings[0].code, Code::Busy);
+    assert!(inner.result.is_ok());
+}
+
+#[test]
+fn a_journal_that_can_not_be_kept_is_told_and_done_without() {
+    let scene = Scene::new(72, true);
+    hard_tree(&scene.source());
+    fs::write(scene.folders.here("state"), "a file").unwrap();
+    let run = scene.run(&scene.options(), u64::MAX);
+    assert_eq!((run.warnings.len(), run.failed), (1, vec![]));
+    run.result.unwrap();
+    assert_same(&scene.source(), &scene.target());
+}
+
+#[test]
+fn every_durability_copies_everything() {
+    for up in [true, false] {
+        for durability in [Durability::Full, Durability::Batch, Durability::None] {
+            let scene = Scene::new(73, up);
+            hard_tree(&scene.source());
+            let options = TreeOptions {
+                durability,
+                ..scene.options()
+            };
+            let run = scene.run(&options, u64::MAX);
+            assert_eq!((run.warnings.len(), run.failed), (0, vec![]));
+            run.result.unwrap();
+            assert_same(&scene.source(), &scene.target());
+            assert_eq!(scene.found(), Vec::<PathBuf>::new());
+        }
+    }
+}
+
+#[test]
+fn names_of_one_file_stay_so_over_an_interruption() {
+    use std::os::unix::fs::MetadataExt as _;
+    let scene = Scene::new(74, true);
+    even_tree(&scene.source());
+    for n in 0..30_u64 {
+        let directory = scene.source().join(format!("{}/{n}", n % 3));
+        fs::hard_link(scene.source().join("0/0/f0"), directory.join("link")).unwrap();
+    }
+    let options = TreeOptions {
+        hard_links: true,
+        ..scene.options()
+    };
+    let slow = TreeOptions {
+        rate_bytes_per_s_max: Some(8_000_000),
+        ..options.clone()
+    };
+    let run = scene.run(&slow, 300);
+    assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+    let run = scene.run(&options, u64::MAX);
+    assert_eq!(run.failed, []);
+    assert!(run.result.unwrap().resumed.files > 0);
+    assert_same(&scene.source(), &scene.target());
+    let links = scene.target().join("0/0/f0").metadata().unwrap().nlink();
+    assert_eq!(links, 31);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_tried_again() {
+    let scene = Scene::new(75, true);
+    even_tree(&scene.source());
+    let (changing, last) = (scene.source().join("0/0/f0"), AtomicBool::new(false));
+    let run = thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = fs::File::options().write(true).open(&changing).unwrap();
+            // Until everything else is there.
+            for n in 0.. {
+                file.set_len(100_000 + n % 7).unwrap();
+                let is_there = |n: &u64| {
+                    let leaf = format!("{}/{}/f{n}", n % 3, n % 30);
+                    scene.target().join(leaf).exists()
+                };
+                if last.load(Ordering::Relaxed) || (1..FILES).step_by(100).all(|n| is_there(&n)) {
+                    break;
+                }
+            }
+        });
+        let run = scene.run(&scene.options(), u64::MAX);
+        last.store(true, Ordering::Relaxed);
+        run
+    });
+    assert_eq!(run.failed, []);
+    assert_eq!(run.result.unwrap().files, FILES);
+}
+
+#[test]
+fn claims_are_made_while_the_tree_is_moved() {
+    for up in [true, false] {
+        let scene = Scene::new(76, up);
+        even_tree(&scene.source());
+        let options = TreeOptions {
+            rate_bytes_per_s_max: Some(400_000),
+            ..scene.options()
+        };
+        let mut largest = 0;
+        let mut observer = |_: TreeEvent<'_>| {
+            let sizes = scene.found().into_iter();
+            let sizes = sizes.filter_map(|p| Some(p.metadata().ok()?.len()));
+            largest = largest.max(sizes.max().unwrap_or(0));
+            // More than what says where the tree goes.
+            match largest > 400 {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let (client, source) = (&scene.client, scene.source());
+        let result = match up {
+            true => client.upload_tree(&source, b"/copy", &options, &mut observer),
+            false => client.download_tree(b"/tree", &scene.target(), &options, &mut observer),
+        };
+        assert_eq!(result.unwrap_err().code, Code::Cancelled, "{largest}");
+        assert!(largest < 64 << 10, "{largest}");
+        assert!(scene.rest().resumed.files > 0);
+    }
+}
