@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod builtin;
+mod delta;
 mod file;
 pub mod local;
 pub mod memory;
 pub mod stream;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
+pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
 pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;

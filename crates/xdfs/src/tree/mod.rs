@@ -131,6 +131,9 @@ pub struct TreeResult {
     pub others: u64,
     /// Bytes of content that were moved.
     pub bytes: u64,
+    /// Bytes of them that were not sent, since the target had them already: from an attempt that
+    /// was broken off, or in its old file ([`SyncOptions::delta`]).
+    pub matched_bytes: u64,
     /// Entries that failed; each was told.
     pub failed: u64,
     /// Time from the order to the end.

@@ -214,11 +214,14 @@ impl LargeFiles {
             report.progress();
         }
         match file.transfer.wait() {
-            Ok(result) => report.moved(&Item {
-                path: file.path,
-                kind: Kind::File,
-                bytes: result.bytes,
-            }),
+            Ok(result) => {
+                report.result.matched_bytes += result.resumed_bytes;
+                report.moved(&Item {
+                    path: file.path,
+                    kind: Kind::File,
+                    bytes: result.bytes,
+                });
+            }
             Err(fault) if ends_session(&fault) => return Err(fault),
             Err(fault) => report.failed(&file.path, &fault),
         }

@@ -7,6 +7,7 @@
 mod support;
 
 mod beside;
+mod delta;
 mod kept;
 mod picture;
 mod refused;
