@@ -240,7 +240,9 @@ mod tests {
     fn bytes(count: usize) -> Vec<u8> {
         let mut state = 7u64;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 56) as u8
         };
         (0..count).map(|_| next()).collect()

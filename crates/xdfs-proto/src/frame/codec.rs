@@ -665,11 +665,7 @@ pub(super) fn decode_state(
         DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(r.u64(FIELD)?),
         DigestKind::Blake3 => FragmentState::Blake3 {
             node: r.array(FIELD)?,
-            root: if start == 0 {
-                r.array(FIELD)?
-            } else {
-                [0; 32]
-            },
+            root: if start == 0 { r.array(FIELD)? } else { [0; 32] },
         },
     })
 }

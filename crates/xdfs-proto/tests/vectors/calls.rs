@@ -514,10 +514,7 @@ fn deltas() -> Vec<(&'static str, Frame)> {
             "xpathm-signatures-last-block",
             signatures(blake3, (1 << 54) - 2, 1),
         ),
-        (
-            "answer-signatures",
-            signed(DigestKind::None, 0, &[0, 1024]),
-        ),
+        ("answer-signatures", signed(DigestKind::None, 0, &[0, 1024])),
         ("answer-signatures-crc64", signed(crc, 1, &[1024])),
         ("answer-signatures-blake3", signed(blake3, 0, &[0, 1024])),
         ("answer-signatures-none", signed(crc, u64::MAX, &[])),

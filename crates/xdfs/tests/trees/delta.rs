@@ -2,12 +2,14 @@
 //! happens.
 
 use std::fs::{self, File, FileTimes};
-use std::os::unix::fs::FileExt as _;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use xdfs::{DigestKind, SyncOptions, SyncResult, TreeOptions};
+use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TreeEvent, TreeOptions};
 
 use crate::support::hidden_names;
 use crate::sync::{Stage, WAYS, Way, write};
@@ -217,6 +219,112 @@ fn what_was_begun_for_another_version_is_not_used() {
     }
 }
 
+#[test]
+fn an_old_file_that_changes_meanwhile_makes_nothing_wrong() {
+    for way in WAYS {
+        let stage = Stage::new(way);
+        let old = noise(1, 4 * MIB);
+        let mut new = old.clone();
+        new.rotate_left(300);
+        place(&stage, &old, &new);
+        let path = stage.target().join("file");
+        let is_over = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = File::options().write(true).open(&path).unwrap();
+                let mut at = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    at = (at + 77_777) % (4 * MIB as u64);
+                    file.write_all_at(b"others write here", at).unwrap();
+                }
+            });
+            let result = stage.sync(&delta());
+            is_over.store(true, Ordering::Relaxed);
+            result
+        });
+        let (result, told) = result.unwrap();
+        assert_eq!((result.tree.files, told.failed), (1, vec![]));
+        // The new file isn't the one that the others have open.
+        assert_eq!(fs::read(&path).unwrap(), new, "{way:?}");
+        assert_eq!(hidden_names(&stage.target()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_sync_that_is_stopped_goes_on() {
+    for way in WAYS {
+        let stage = Stage::new(way);
+        let old = noise(1, 6 * MIB);
+        let new = [&old[..3 * MIB], &noise(2, 5 * MIB)].concat();
+        place(&stage, &old, &new);
+        let options = SyncOptions {
+            tree: TreeOptions {
+                rate_bytes_per_s_max: Some(MIB as u64),
+                ..TreeOptions::default()
+            },
+            ..delta()
+        };
+        let mut events = 0;
+        let ended = stage.sync_by(&options, &mut |event| {
+            events += usize::from(matches!(event, TreeEvent::Progress(_)));
+            if events > 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert_eq!(ended.unwrap_err().code, Code::Cancelled);
+        assert_eq!(fs::read(stage.target().join("file")).unwrap(), old);
+        run(&stage, &delta());
+    }
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_large_file_stays_until_that_is_there() {
+    for way in WAYS {
+        let stage = Stage::new(way);
+        for name in ["d/pipe", "d/link", "d/away"] {
+            write(stage.source().join(name), noise(1, 3 * MIB));
+        }
+        fs::create_dir_all(stage.target().join("d")).unwrap();
+        fs::create_dir_all(stage.folders.here("elsewhere")).unwrap();
+        let there = |name: &str| stage.target().join("d").join(name);
+        make_pipe(&there("pipe"));
+        symlink("nowhere", there("link")).unwrap();
+        symlink(stage.folders.here("elsewhere"), there("away")).unwrap();
+        let options = SyncOptions {
+            tree: TreeOptions {
+                rate_bytes_per_s_max: Some(MIB as u64),
+                ..TreeOptions::default()
+            },
+            ..SyncOptions::default()
+        };
+        let mut events = 0;
+        let ended = stage.sync_by(&options, &mut |event| {
+            events += usize::from(matches!(event, TreeEvent::Progress(_)));
+            if events > 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert_eq!(ended.unwrap_err().code, Code::Cancelled);
+        let kind = |name| fs::symlink_metadata(there(name)).unwrap().file_type();
+        let is_whole = kind("pipe").is_fifo() && kind("link").is_symlink();
+        assert!(is_whole && kind("away").is_symlink(), "{way:?}");
+        let result = stage.make_equal(&SyncOptions::default());
+        assert_eq!((result.tree.files, result.replaced), (3, 3));
+        assert_eq!(hidden_names(&stage.target().join("d")), [""; 0]);
+        let elsewhere = fs::read_dir(stage.folders.here("elsewhere")).unwrap();
+        assert_eq!(elsewhere.count(), 0);
+    }
+}
+
+fn make_pipe(path: &Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
 /// A change of a file.
 #[derive(Clone, Debug)]
 enum Edit {
@@ -285,7 +393,13 @@ fn any_edits_come_over() {
         ..ProptestConfig::default()
     };
     let edits = proptest::collection::vec(edit(), 1..5);
-    let case = (any::<u64>(), 0..4 * MIB, edits, any::<bool>(), any::<bool>());
+    let case = (
+        any::<u64>(),
+        0..4 * MIB,
+        edits,
+        any::<bool>(),
+        any::<bool>(),
+    );
     proptest!(config, |((seed, length, edits, is_up, by_blake3) in case)| {
         let old = noise(seed, length);
         let mut new = old.clone();

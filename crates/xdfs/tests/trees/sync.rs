@@ -87,20 +87,26 @@ impl Stage {
             }
             ControlFlow::Continue(())
         };
-        let result = match self.way {
+        let result = self.sync_by(options, &mut observer)?;
+        assert_eq!(result.tree.failed, told.failed.len() as u64);
+        Ok((result, told))
+    }
+
+    pub(crate) fn sync_by(
+        &self,
+        options: &SyncOptions,
+        observer: &mut xdfs::Observer<'_>,
+    ) -> Result<SyncResult, Fault> {
+        match self.way {
             Way::Up => {
                 let source = self.source();
-                self.client
-                    .sync_to(&source, b"/copy", options, &mut observer)
+                self.client.sync_to(&source, b"/copy", options, observer)
             }
             Way::Down => {
                 let target = self.target();
-                self.client
-                    .sync_from(b"/tree", &target, options, &mut observer)
+                self.client.sync_from(b"/tree", &target, options, observer)
             }
-        }?;
-        assert_eq!(result.tree.failed, told.failed.len() as u64);
-        Ok((result, told))
+        }
     }
 
     /// Makes them equal, and says what that took.

@@ -165,7 +165,13 @@ fn dispatch(
             block_bytes,
             first,
             count,
-        } => look::signatures(paths, path, *digest, *block_bytes, [*first, u64::from(*count)]),
+        } => look::signatures(
+            paths,
+            path,
+            *digest,
+            *block_bytes,
+            [*first, u64::from(*count)],
+        ),
         Call::Seed(seed) => {
             paths.check(&seed.from)?;
             paths.check(&seed.to)?;

@@ -289,7 +289,11 @@ fn fill(bytes: &mut Vec<u8>, from: u64, end: u64, read: &mut Read<'_>) -> Result
     bytes.resize(before + wanted, 0);
     if read(from, &mut bytes[before..])? < wanted {
         let cause = "it became shorter while it was read";
-        return Err(Fault::new(Code::SourceChanged, "look for what is new", cause));
+        return Err(Fault::new(
+            Code::SourceChanged,
+            "look for what is new",
+            cause,
+        ));
     }
     Ok(())
 }
