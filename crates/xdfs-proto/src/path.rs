@@ -233,7 +233,7 @@ pub enum Call {
     /// Has an unfinished transfer begin with pieces of a file of the store: they needn't be sent
     /// when the transfer is begun, and goes on. Pieces that aren't in the old file as said are left
     /// out. Answered by [`Answer::Copied`].
-    Seed(Seed),
+    Seed(Box<Seed>),
     /// Works on an open file, or opens one.
     File(FileCall),
 }

@@ -414,7 +414,7 @@ impl Call {
                 count: r.u32("number of blocks")?,
                 path: path(r)?,
             },
-            operation::SEED => Self::Seed(delta::decode_seed(r, overwrite, limits)?),
+            operation::SEED => Self::Seed(Box::new(delta::decode_seed(r, overwrite, limits)?)),
             number => Self::File(FileCall::decode_fields(number, options, r, limits)?),
         })
     }

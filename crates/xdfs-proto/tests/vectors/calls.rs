@@ -488,7 +488,7 @@ fn deltas() -> Vec<(&'static str, Frame)> {
         })),
     };
     let seed = |digest, overwrite, pieces: &[(usize, u64)]| {
-        asks(Call::Seed(Seed {
+        asks(Call::Seed(Box::new(Seed {
             from: path.clone(),
             to: b"data/y.bin".to_vec(),
             overwrite,
@@ -505,7 +505,7 @@ fn deltas() -> Vec<(&'static str, Frame)> {
                     state: block(digest, *at).state,
                 })
                 .collect(),
-        }))
+        })))
     };
     let (crc, blake3) = (DigestKind::Crc64Nvme, DigestKind::Blake3);
     vec![

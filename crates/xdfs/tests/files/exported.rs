@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, SystemTime};
 
-use xdfs::{Client, Code, Rights, SyncOptions, SyncResult, TreeEvent};
+use xdfs::security::Rights;
+use xdfs::{Client, Code, SyncOptions, SyncResult, TreeEvent};
 
 use crate::pattern;
 use crate::rights::Scene;

@@ -59,7 +59,7 @@ fn seed(to: &str, length: u64) -> Call {
             state: hasher.finish(FileId(0)).1.state,
         }
     };
-    Call::Seed(Seed {
+    Call::Seed(Box::new(Seed {
         from: b"q/old".to_vec(),
         to: to.into(),
         overwrite: true,
@@ -68,7 +68,7 @@ fn seed(to: &str, length: u64) -> Call {
         digest: DigestKind::Crc64Nvme,
         block_bytes: BLOCK as u32,
         pieces: vec![piece(0, 5), piece(2 * BLOCK as u64, 0)],
-    })
+    }))
 }
 
 const COPIED: Answer = Answer::Copied {

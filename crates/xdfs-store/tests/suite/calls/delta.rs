@@ -60,7 +60,7 @@ impl Scene {
 
     #[track_caller]
     fn seeded(&self, seed: Seed) -> u64 {
-        match self.call(&Call::Seed(seed)).unwrap() {
+        match self.call(&Call::Seed(Box::new(seed))).unwrap() {
             Answer::Copied { bytes } => bytes,
             other => panic!("{other:?}"),
         }
@@ -200,11 +200,11 @@ fn what_can_t_be_begun_is_refused() {
     std::fs::write(scene.root().join("d/old"), &new).unwrap();
     let good = seed(&new, &[(0, 0)]);
     let with = |from: &str, to: &str| {
-        Call::Seed(Seed {
+        Call::Seed(Box::new(Seed {
             from: bytes(from),
             to: bytes(to),
             ..good.clone()
-        })
+        }))
     };
     scene.refused(&with("d/no", "d/new"), Code::NotFound, "d/no");
     scene.refused(&with("d", "d/new"), Code::IsDirectory, "d");

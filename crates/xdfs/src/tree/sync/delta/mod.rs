@@ -33,7 +33,7 @@ const SHARE_MIN: u64 = 4;
 const WORKERS: usize = 2;
 const WAITING: usize = 256;
 /// Calls for sums that are under way.
-const CALLS_MAX: usize = 8;
+const CALLS_MAX: usize = 4;
 
 /// A file that may be sent in part.
 pub(super) struct Candidate {
@@ -134,7 +134,7 @@ impl Preparation<'_> {
         self.seed(
             &runs,
             seed,
-            &mut |seed| match self.client.call(Call::Seed(seed))? {
+            &mut |seed| match self.client.call(Call::Seed(Box::new(seed)))? {
                 Answer::Copied { bytes } => Ok(bytes),
                 _ => Err(odd("another answer")),
             },

@@ -227,7 +227,7 @@ proptest! {
         };
         prop_assert_eq!(covered, runs.iter().map(whole_blocks).sum::<u64>());
         for some in pieces.chunks(512) {
-            let call = Call::Seed(Seed {
+            let call = Call::Seed(Box::new(Seed {
                 from: b"f".to_vec(),
                 to: b"f".to_vec(),
                 overwrite: true,
@@ -236,7 +236,7 @@ proptest! {
                 digest: kind,
                 block_bytes: BLOCK,
                 pieces: some.to_vec(),
-            });
+            }));
             prop_assert_eq!(call.check(&Limits::default()), Ok(()));
         }
     }
