@@ -11,7 +11,7 @@ use xdfs_proto::caller::{Caller, Output};
 use xdfs_proto::file::{Extent, FileCall};
 use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::path::{Answer, Call, PARTS_AHEAD_MAX};
-use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
+use xdfs_proto::{CallId, Code, DigestKind, Fault, Frame, Limits};
 
 /// Takes a frame off the input: kind, flags, length, body.
 fn frame(input: &mut &[u8], limits: &Limits) -> Option<Frame> {
@@ -50,6 +50,16 @@ fn read(n: u8) -> Call {
     })
 }
 
+fn signatures(n: u8) -> Call {
+    Call::Signatures {
+        path: vec![n; 3],
+        digest: DigestKind::Blake3,
+        block_bytes: 1024,
+        first: 0,
+        count: 1 + u32::from(n),
+    }
+}
+
 fn calling(mut input: &[u8]) {
     let limits = Limits::default();
     let mut caller = Caller::new(limits.clone());
@@ -63,10 +73,10 @@ fn calling(mut input: &[u8]) {
             }
             1 => {
                 let path = vec![n; 3];
-                let call = if n & 0x80 == 0 {
-                    Call::RemoveFile { path }
-                } else {
-                    read(n)
+                let call = match n >> 6 {
+                    0 | 1 => Call::RemoveFile { path },
+                    2 => read(n),
+                    _ => signatures(n),
                 };
                 if let Ok(id) = caller.call(call) {
                     assert!(given.insert(id, (0, false)).is_none());

@@ -142,6 +142,7 @@ struct SyncBody<'a> {
     renamed: u64,
     deleted: u64,
     kept: u64,
+    matched_bytes: u64,
 }
 
 /// The word for a step of a synchronisation.
@@ -352,6 +353,7 @@ impl<'a> Record<'a> {
             renamed: result.renamed,
             deleted: result.deleted,
             kept: result.kept,
+            matched_bytes: result.tree.matched_bytes,
         }))
     }
 

@@ -401,16 +401,24 @@ impl Reporter {
             "{} files, {} directories",
             tree.files, tree.directories
         )];
+        let words = match self.run.dry_run {
+            true => ["to be set", "to be renamed", "to be deleted"],
+            false => ["set", "renamed", "deleted"],
+        };
         let counts = [
             (tree.others, "links and pipes"),
-            (result.set, "set"),
-            (result.renamed, "renamed"),
-            (result.deleted, "deleted"),
+            (result.set, words[0]),
+            (result.renamed, words[1]),
+            (result.deleted, words[2]),
             (tree.failed, "failed"),
         ];
         let seen = counts.iter().filter(|(count, _)| *count > 0);
         parts.extend(seen.map(|(count, what)| format!("{count} {what}")));
         parts.push(human::size(tree.bytes));
+        if tree.matched_bytes > 0 {
+            let matched = human::size(tree.matched_bytes);
+            parts.push(format!("{matched} of it were there already"));
+        }
         if result.kept > 0 {
             let cause = "not deleted, since something failed";
             parts.push(format!("{} {cause}", result.kept));

@@ -79,6 +79,7 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
         delete: flags.delete,
         delete_max: flags.max_delete,
         force: flags.force,
+        delta: flags.delta,
     })
 }
 

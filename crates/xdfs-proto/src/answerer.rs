@@ -25,7 +25,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::{AddAssign, SubAssign};
 
 use crate::fault::{Code, Fault};
-use crate::file::FileAnswer;
 use crate::frame::Frame;
 use crate::id::{CALL_SLOTS, CallId};
 use crate::limits::Limits;
@@ -74,7 +73,7 @@ struct Kept {
 struct Bytes {
     /// Of listings: they count against [`Limits::kept_part_bytes_max`].
     listed: usize,
-    /// Of files: they count against [`Limits::kept_data_bytes_max`].
+    /// Of files, and sums of their blocks: they count against [`Limits::kept_data_bytes_max`].
     data: usize,
 }
 
@@ -284,11 +283,11 @@ impl Answerer {
             slot.reserved.listed = (slot.granted as usize + 1) * PART_BYTES;
             self.bytes += slot.reserved;
         }
-        if let Call::File(call) = &call {
-            let data = call.answer_data_bytes();
+        let data = call.answer_data_bytes();
+        if data > 0 {
             let limit = self.limits.kept_data_bytes_max;
             // One alone may always go on.
-            if data > 0 && self.bytes.data > 0 && self.bytes.data + data > limit {
+            if self.bytes.data > 0 && self.bytes.data + data > limit {
                 return None;
             }
             slot.reserved.data = data;
@@ -404,8 +403,8 @@ impl Answerer {
         let mut bytes = Bytes::default();
         match &answer {
             Ok(answer @ Answer::Entries { .. }) => bytes.listed = answer.body_bytes(),
-            Ok(Answer::File(FileAnswer::Data { bytes: data, .. })) => bytes.data = data.len(),
-            _ => {}
+            Ok(answer) => bytes.data = answer.data_bytes(),
+            Err(_) => {}
         }
         self.bytes += bytes;
         let slot = &mut self.slots[usize::from(number)];

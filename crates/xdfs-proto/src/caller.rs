@@ -425,11 +425,7 @@ impl Open {
 
 /// Whether the peer has to keep much of the answer until it hears that it came.
 fn is_kept_until_taken(call: &Call) -> bool {
-    match call {
-        Call::List { .. } => true,
-        Call::File(call) => call.answer_data_bytes() > 0,
-        _ => false,
-    }
+    matches!(call, Call::List { .. }) || call.answer_data_bytes() > 0
 }
 
 fn violation(cause: String) -> Fault {

@@ -116,6 +116,14 @@ impl Fragment {
         len.is_power_of_two() && len >= SUBTREE_BYTES_MIN && self.is_subtree()
     }
 
+    /// Whether it can be combined with others to the digest of a file of `length` bytes: with
+    /// BLAKE3 only a full subtree can, or the ragged one at the end.
+    pub(crate) fn combines_in(&self, length: u64) -> bool {
+        self.state.kind() != DigestKind::Blake3
+            || self.is_full_subtree()
+            || self.range.end == length && self.is_subtree()
+    }
+
     /// The fragment of two ranges that touch, `self` being the left one; `None` if their states
     /// don't combine.
     fn merged(&self, right: &Self) -> Option<Self> {

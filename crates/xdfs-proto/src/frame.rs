@@ -16,6 +16,7 @@
 
 mod calls;
 mod codec;
+mod delta;
 mod files;
 
 use crate::digest::{DigestKind, DigestValue, Fragment};

@@ -12,6 +12,7 @@
 
 pub mod answerer;
 pub mod caller;
+pub mod delta;
 pub mod digest;
 pub mod fault;
 pub mod file;

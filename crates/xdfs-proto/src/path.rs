@@ -5,6 +5,7 @@
 //! parts and one end, each an [`Answer`], or ends with a [`Fault`](crate::Fault). Paths are byte
 //! strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
 
+use crate::delta::{Seed, Signatures};
 use crate::digest::{DigestKind, DigestValue};
 use crate::file::{FileAnswer, FileCall};
 
@@ -214,6 +215,25 @@ pub enum Call {
         /// The kind of digest, which isn't none.
         kind: DigestKind,
     },
+    /// The sums of some blocks of a file, for whoever has another version of it. Answered by
+    /// [`Answer::Signatures`].
+    Signatures {
+        /// The file.
+        path: Vec<u8>,
+        /// The kind of the digest states that are wanted too; none if they aren't.
+        digest: DigestKind,
+        /// Bytes of a block: a power of two, of 1 KiB to 16 MiB.
+        block_bytes: u32,
+        /// The number of the first block.
+        first: u64,
+        /// How many: at least 1, at most [`crate::delta::SIGNATURES_MAX`], and of no more than
+        /// [`crate::delta::SIGNED_BYTES_MAX`] together.
+        count: u32,
+    },
+    /// Has an unfinished transfer begin with pieces of a file of the store: they needn't be sent
+    /// when the transfer is begun, and goes on. Pieces that aren't in the old file as said are left
+    /// out. Answered by [`Answer::Copied`].
+    Seed(Box<Seed>),
     /// Works on an open file, or opens one.
     File(FileCall),
 }
@@ -260,13 +280,30 @@ pub enum Answer {
         /// Names that were removed.
         entries: u64,
     },
-    /// A file was copied.
+    /// A file was copied, or pieces of one.
     Copied {
         /// Bytes that were copied.
         bytes: u64,
     },
+    /// Sums of blocks.
+    Signatures(Signatures),
     /// What came of work on an open file.
     File(FileAnswer),
+}
+
+impl Answer {
+    /// Bytes of data that it has; see [`Call::answer_data_bytes`].
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Self::File(FileAnswer::Data { bytes, .. }) => bytes.len(),
+            Self::Signatures(signatures) => {
+                let count = u32::try_from(signatures.blocks.len()).unwrap_or(u32::MAX);
+                Signatures::data_bytes(signatures.digest, count)
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl Call {
@@ -289,8 +326,10 @@ impl Call {
             | Self::Truncate { path, .. }
             | Self::Space { path }
             | Self::Sync { path }
-            | Self::Checksum { path, .. } => path,
+            | Self::Checksum { path, .. }
+            | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
+            Self::Seed(seed) => &seed.from,
             Self::File(call) => call.path(),
         }
     }
@@ -317,6 +356,8 @@ impl Call {
             Self::Space { .. } => "look at the space left",
             Self::Checksum { .. } => "compute a digest",
             Self::Sync { .. } => "make changes durable",
+            Self::Signatures { .. } => "compute the sums of blocks",
+            Self::Seed(_) => "begin with an old file",
             Self::File(call) => call.operation(),
         }
     }
@@ -335,6 +376,18 @@ impl Call {
                 | Self::Space { .. }
                 | Self::Sync { .. }
                 | Self::Checksum { .. }
+                | Self::Signatures { .. }
         )
+    }
+
+    /// Most bytes of data that its answer may have: what the answering side keeps until it is
+    /// taken.
+    #[must_use]
+    pub fn answer_data_bytes(&self) -> usize {
+        match self {
+            Self::File(call) => call.answer_data_bytes(),
+            Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
+            _ => 0,
+        }
     }
 }

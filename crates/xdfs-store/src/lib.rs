@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod builtin;
+mod delta;
 mod file;
 pub mod local;
 pub mod memory;
@@ -13,6 +14,7 @@ pub mod stream;
 pub mod tree_journal;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
+pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
 pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;

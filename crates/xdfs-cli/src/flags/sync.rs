@@ -34,6 +34,7 @@ Examples:
   xdfs sync --filter-file .gitignore tree xdfs://host/tree
   xdfs sync --compare digest --delete tree xdfs://host/tree
                                                    by content; renamed files are renamed there
+  xdfs sync --delta images xdfs://host/images      send the changed parts of large files
   xdfs sync --json tree xdfs://host/tree | jq 'select(.type == \"sync\")'"
 )]
 pub(crate) struct SyncFlags {
@@ -63,6 +64,15 @@ pub(crate) struct SyncFlags {
     /// With --delete, take an empty or missing SOURCE for what it is: TARGET becomes empty.
     #[arg(short, long, requires = "delete")]
     pub(crate) force: bool,
+
+    /// Of large files that changed, send only what their old version hasn't.
+    ///
+    /// For files of 1 MiB and more that are on both sides, if a quarter of the new one is found in
+    /// the old one, wherever it is there. Both sides read their version for that, and the target
+    /// copies what it has: it pays where sending takes longer than reading, as on most wide-area
+    /// links and on few local ones. A digest is checked also with --digest none.
+    #[arg(long)]
+    pub(crate) delta: bool,
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,

@@ -90,6 +90,33 @@ fn a_dry_run_prints_one_line_for_each_thing() {
 }
 
 #[test]
+fn of_large_files_what_changed_is_sent() {
+    let place = Place::new();
+    let server = serve(&place);
+    let (tree, url) = (place.here("tree"), server.url("/copy"));
+    let line = |n: u32| format!("{n:08}\n");
+    let old: String = (0..300_000).map(line).collect();
+    write(place.remote("copy/large"), &old);
+    let new = old.replace("00150000", "something new");
+    write(place.here("tree/large"), &new);
+    let run = xdfs(["sync", "--delta", "--json", &tree, &url]).ok();
+    assert_eq!(fs::read_to_string(place.remote("copy/large")).unwrap(), new);
+    let lines = run.json();
+    let done = lines.iter().find(|line| line["type"] == "sync").unwrap();
+    assert_eq!(done["bytes"], new.len());
+    let matched = done["matched_bytes"].as_u64().unwrap();
+    assert!(matched + (64 << 10) > new.len() as u64, "{matched}");
+    fs::remove_file(place.here("tree/large")).unwrap();
+    write(place.here("tree/large"), &old);
+    let run = xdfs(["sync", "--delta", &tree, &url]).ok();
+    assert!(run.stderr.contains("there already"), "{}", run.stderr);
+    fs::remove_file(place.here("tree/large")).unwrap();
+    write(place.here("tree/other"), "1");
+    let run = xdfs(["sync", "--delete", "--dry-run", &tree, &url]).ok();
+    assert!(run.stderr.contains("1 to be deleted"), "{}", run.stderr);
+}
+
+#[test]
 fn rules_count_in_the_order_of_the_command_line() {
     let place = Place::new();
     let server = serve(&place);

@@ -9,7 +9,7 @@
 //! [`Answer::check`]: decoders ask them of what came, machines of what is to be sent.
 
 use super::codec::{decode_digest, decode_digest_kind, encode_digest, flag, present};
-use super::files;
+use super::{delta, files};
 use crate::digest::{DigestKind, DigestValue};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
@@ -47,6 +47,8 @@ mod operation {
     pub(super) const SPACE: u8 = 0x10;
     pub(super) const CHECKSUM: u8 = 0x11;
     pub(super) const SYNC: u8 = 0x12;
+    pub(super) const SIGNATURES: u8 = 0x13;
+    pub(super) const SEED: u8 = 0x14;
 }
 
 /// Numbers of the contents of an answer.
@@ -60,11 +62,12 @@ mod content {
     pub(super) const DIGEST: u8 = 0x06;
     pub(super) const REMOVED: u8 = 0x07;
     pub(super) const COPIED: u8 = 0x08;
+    pub(super) const SIGNATURES: u8 = 0x09;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
 const FOLLOW: u8 = 1 << 0;
-/// Rename, Copy: replace what stands there.
+/// Rename, Copy, Seed: replace what stands there.
 const OVERWRITE: u8 = 1 << 0;
 /// MakeDirectory: make what is missing above it.
 const PARENTS: u8 = 1 << 0;
@@ -77,11 +80,11 @@ const SECOND: u8 = 1 << 2;
 /// The option bits that an operation defines; `None` if there is no such operation.
 fn options_defined(number: u8) -> Option<u8> {
     match number {
-        operation::STAT | operation::RENAME | operation::COPY => Some(FOLLOW),
+        operation::STAT | operation::RENAME | operation::COPY | operation::SEED => Some(FOLLOW),
         operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
         operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
         operation::CHECKSUM => Some(FIRST),
-        operation::STAT..=operation::SYNC => Some(0),
+        operation::STAT..=operation::SIGNATURES => Some(0),
         number => files::options_defined(number),
     }
 }
@@ -128,7 +131,7 @@ fn check_name(name: &[u8], limits: &Limits) -> Result<(), DecodeError> {
 impl Call {
     /// Whether a frame may carry it: paths within [`Limits::path_bytes_max`] and without a zero
     /// byte, permission bits of at most 0o7777, at least one entry asked for, a digest that is
-    /// one, and a range that ends before 2^64.
+    /// one, a range that ends before 2^64, and what the types of [`crate::delta`] say.
     ///
     /// # Errors
     /// The rule that it breaks, as a decoder would tell it.
@@ -151,6 +154,16 @@ impl Call {
             Self::Rename { to, .. } | Self::Copy { to, .. } => check_path(to, limits, "path")?,
             Self::Link { existing, .. } => check_path(existing, limits, "path")?,
             Self::Symlink { target, .. } => check_path(target, limits, "target of a link")?,
+            Self::Signatures {
+                block_bytes,
+                first,
+                count,
+                ..
+            } => delta::check_wish(*block_bytes, *first, *count)?,
+            Self::Seed(seed) => {
+                check_path(&seed.to, limits, "path")?;
+                delta::check_seed(seed)?;
+            }
             Self::Checksum {
                 offset,
                 length,
@@ -245,6 +258,20 @@ impl Call {
                 w.u8(kind.number());
                 w.path(path);
             }
+            Self::Signatures {
+                path,
+                digest,
+                block_bytes,
+                first,
+                count,
+            } => {
+                w.u8(digest.number());
+                w.u32(*block_bytes);
+                w.u64(*first);
+                w.u32(*count);
+                w.path(path);
+            }
+            Self::Seed(seed) => delta::encode_seed(w, seed),
         }
     }
 
@@ -288,6 +315,8 @@ impl Call {
             Self::Space { .. } => (operation::SPACE, 0),
             Self::Sync { .. } => (operation::SYNC, 0),
             Self::Checksum { length, .. } => (operation::CHECKSUM, flag(length.is_some(), FIRST)),
+            Self::Signatures { .. } => (operation::SIGNATURES, 0),
+            Self::Seed(seed) => (operation::SEED, flag(seed.overwrite, OVERWRITE)),
         }
     }
 
@@ -378,6 +407,14 @@ impl Call {
                 kind: decode_digest_kind(r)?,
                 path: path(r)?,
             },
+            operation::SIGNATURES => Self::Signatures {
+                digest: decode_digest_kind(r)?,
+                block_bytes: r.u32("block size")?,
+                first: r.u64("number of a block")?,
+                count: r.u32("number of blocks")?,
+                path: path(r)?,
+            },
+            operation::SEED => Self::Seed(Box::new(delta::decode_seed(r, overwrite, limits)?)),
             number => Self::File(FileCall::decode_fields(number, options, r, limits)?),
         })
     }
@@ -395,7 +432,7 @@ impl Call {
                 | (Self::ReadLink { .. }, Answer::Target(_))
                 | (Self::Space { .. }, Answer::Space { .. })
                 | (Self::RemoveTree { .. }, Answer::Removed { .. })
-                | (Self::Copy { .. }, Answer::Copied { .. })
+                | (Self::Copy { .. } | Self::Seed(_), Answer::Copied { .. })
                 | (
                     Self::MakeDirectory { .. }
                         | Self::RemoveFile { .. }
@@ -411,6 +448,18 @@ impl Call {
                     Answer::Done
                 )
         ) || match (self, answer) {
+            (
+                Self::Signatures {
+                    digest,
+                    first,
+                    count,
+                    ..
+                },
+                Answer::Signatures(signatures),
+            ) => {
+                (digest, first) == (&signatures.digest, &signatures.first)
+                    && signatures.blocks.len() <= *count as usize
+            }
             (Self::Checksum { kind, .. }, Answer::Digest { value, .. }) => matches!(
                 (kind, value),
                 (DigestKind::Crc64Nvme, DigestValue::Crc64Nvme(_))
@@ -456,6 +505,7 @@ impl Answer {
             Self::Digest { value, .. } if *value == DigestValue::None => {
                 Err(DecodeError::Invalid("digest kind"))
             }
+            Self::Signatures(signatures) => delta::check_signatures(signatures),
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
@@ -472,7 +522,7 @@ impl Answer {
             }
             Self::Target(target) => 256 + target.len(),
             Self::File(answer) => answer.body_bytes(),
-            _ => 256,
+            answer => 256 + answer.data_bytes(),
         }
     }
 }
@@ -528,6 +578,10 @@ pub(super) fn encode_content(w: &mut Writer<'_>, answer: &Result<Answer, Fault>)
             w.u8(content::COPIED);
             w.u64(*bytes);
         }
+        Ok(Answer::Signatures(signatures)) => {
+            w.u8(content::SIGNATURES);
+            delta::encode_signatures(w, signatures);
+        }
         Ok(Answer::File(answer)) => answer.encode(w),
     }
 }
@@ -572,6 +626,7 @@ pub(super) fn decode_content(
         content::COPIED => Answer::Copied {
             bytes: r.u64("bytes")?,
         },
+        content::SIGNATURES => Answer::Signatures(delta::decode_signatures(r)?),
         number => match FileAnswer::decode(number, r)? {
             Some(answer) => Answer::File(answer),
             None => return Err(DecodeError::Invalid("content of an answer")),

@@ -558,16 +558,7 @@ impl Accept {
         w.u32(u32::try_from(durable().count()).unwrap_or(u32::MAX));
         for fragment in durable() {
             encode_range(w, &fragment.range);
-            match fragment.state {
-                FragmentState::None => {}
-                FragmentState::Crc64Nvme(crc) => w.u64(crc),
-                FragmentState::Blake3 { node, root } => {
-                    w.raw(&node);
-                    if fragment.range.start == 0 {
-                        w.raw(&root);
-                    }
-                }
-            }
+            encode_state(w, fragment.range.start, &fragment.state);
         }
     }
 
@@ -600,22 +591,10 @@ impl Accept {
                 return Err(DecodeError::Invalid("order of durable ranges"));
             }
             end = range.end;
-            let state = match kind {
-                DigestKind::None => FragmentState::None,
-                DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(r.u64("digest of a range")?),
-                DigestKind::Blake3 => {
-                    if !range.start.is_multiple_of(SUBTREE_BYTES_MIN) {
-                        return Err(DecodeError::Invalid("range of a subtree"));
-                    }
-                    let node = r.array("digest of a range")?;
-                    let root = if range.start == 0 {
-                        r.array("digest of a range")?
-                    } else {
-                        [0; 32]
-                    };
-                    FragmentState::Blake3 { node, root }
-                }
-            };
+            if kind == DigestKind::Blake3 && !range.start.is_multiple_of(SUBTREE_BYTES_MIN) {
+                return Err(DecodeError::Invalid("range of a subtree"));
+            }
+            let state = decode_state(r, kind, range.start)?;
             durable.push(Fragment { range, state });
         }
         Ok(Self {
@@ -659,6 +638,36 @@ pub(super) fn encode_digest(w: &mut Writer<'_>, digest: &DigestValue) {
             w.raw(hash);
         }
     }
+}
+
+/// The state of a digest of a range that starts at `start`; its kind isn't in it.
+pub(super) fn encode_state(w: &mut Writer<'_>, start: u64, state: &FragmentState) {
+    match state {
+        FragmentState::None => {}
+        FragmentState::Crc64Nvme(crc) => w.u64(*crc),
+        FragmentState::Blake3 { node, root } => {
+            w.raw(node);
+            if start == 0 {
+                w.raw(root);
+            }
+        }
+    }
+}
+
+pub(super) fn decode_state(
+    r: &mut Reader<'_>,
+    kind: DigestKind,
+    start: u64,
+) -> Result<FragmentState, DecodeError> {
+    const FIELD: &str = "digest of a range";
+    Ok(match kind {
+        DigestKind::None => FragmentState::None,
+        DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(r.u64(FIELD)?),
+        DigestKind::Blake3 => FragmentState::Blake3 {
+            node: r.array(FIELD)?,
+            root: if start == 0 { r.array(FIELD)? } else { [0; 32] },
+        },
+    })
 }
 
 fn encode_range(w: &mut Writer<'_>, range: &ByteRange) {

@@ -93,7 +93,11 @@ fn check_extents(extents: &[Extent]) -> Result<usize, DecodeError> {
     Ok(total)
 }
 
-fn check_most(field: &'static str, actual: usize, limit: usize) -> Result<(), DecodeError> {
+pub(super) fn check_most(
+    field: &'static str,
+    actual: usize,
+    limit: usize,
+) -> Result<(), DecodeError> {
     if actual > limit {
         return Err(DecodeError::TooLarge {
             field,

@@ -1,10 +1,11 @@
 //! Path calls and their answers: samples, what a decoder finds in them, and damaged ones.
 
 use serde_json::{Value, json};
-use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, Frame};
+use xdfs_proto::delta::{Seed, SeedPiece, Signature, Signatures, strong, weak};
+use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, FragmentState};
+use xdfs_proto::frame::{FRAME_HEADER_BYTES, Frame, SourceTag};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
-use xdfs_proto::{CallId, Code, Fault};
+use xdfs_proto::{CallId, Code, Fault, FileId};
 
 use crate::describe::{digest, fault, kind, wide};
 use crate::hex;
@@ -66,6 +67,38 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "offset": wide(*offset),
             "length": length.map(wide),
             "digest": kind(*k),
+        }),
+        Call::Signatures {
+            digest,
+            block_bytes,
+            first,
+            count,
+            ..
+        } => json!({
+            "call": "signatures",
+            "digest": kind(*digest),
+            "block_size": block_bytes,
+            "first": wide(*first),
+            "count": count,
+        }),
+        Call::Seed(seed) => json!({
+            "call": "seed",
+            "to": hex(&seed.to),
+            "overwrite": seed.overwrite,
+            "tag": hex(&seed.tag.0),
+            "length": wide(seed.length),
+            "digest": kind(seed.digest),
+            "block_size": seed.block_bytes,
+            "pieces": seed
+                .pieces
+                .iter()
+                .map(|piece| json!({
+                    "offset": wide(piece.offset),
+                    "from_offset": wide(piece.from_offset),
+                    "length": piece.length,
+                    "state": state(&piece.state),
+                }))
+                .collect::<Value>(),
         }),
         Call::File(call) => crate::files::call(call),
         other => panic!("{other:?} has no description"),
@@ -139,6 +172,22 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
         Ok(Answer::Removed { entries }) => {
             json!({ "answer": "removed", "entries": wide(*entries) })
         }
+        Ok(Answer::Signatures(signatures)) => json!({
+            "answer": "signatures",
+            "tag": hex(&signatures.tag.0),
+            "length": wide(signatures.length),
+            "first": wide(signatures.first),
+            "digest": kind(signatures.digest),
+            "blocks": signatures
+                .blocks
+                .iter()
+                .map(|block| json!({
+                    "weak": block.weak,
+                    "strong": hex(&block.strong),
+                    "state": state(&block.state),
+                }))
+                .collect::<Value>(),
+        }),
         Ok(Answer::File(answer)) => crate::files::answer(answer),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
@@ -150,10 +199,20 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
     value
 }
 
+/// The digest state of a range, beside its kind.
+fn state(state: &FragmentState) -> Value {
+    match state {
+        FragmentState::None => Value::Null,
+        FragmentState::Crc64Nvme(crc) => json!(wide(*crc)),
+        FragmentState::Blake3 { node, root } => json!({ "node": hex(node), "root": hex(root) }),
+    }
+}
+
 pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     let mut samples = calls();
     samples.extend(changes());
     samples.extend(answers());
+    samples.extend(deltas());
     let taken = |parts, stop| Frame::Taken {
         id: ID,
         parts,
@@ -392,6 +451,84 @@ fn answers() -> Vec<(&'static str, Frame)> {
     ]
 }
 
+/// About versions of a file. The sums are those of a file of a block of zeros and 9 bytes more.
+fn deltas() -> Vec<(&'static str, Frame)> {
+    let path = b"data/x.bin".to_vec();
+    let tag = SourceTag([0xa5; 16]);
+    let signatures = |digest, first, count| {
+        asks(Call::Signatures {
+            path: path.clone(),
+            digest,
+            block_bytes: 1024,
+            first,
+            count,
+        })
+    };
+    let content = [&[0; 1024][..], b"123456789"].concat();
+    let block = |digest, at: usize| {
+        let bytes = &content[at..content.len().min(at + 1024)];
+        let mut hasher = BlockHasher::new(digest, false, at as u64);
+        hasher.update(bytes);
+        Signature {
+            weak: weak(bytes),
+            strong: strong(bytes),
+            state: hasher.finish(FileId(0)).1.state,
+        }
+    };
+    let signed = |digest, first: u64, blocks: &[usize]| Frame::Answer {
+        id: ID,
+        part: 0,
+        last: true,
+        answer: Ok(Answer::Signatures(Signatures {
+            tag,
+            length: 1033,
+            first,
+            digest,
+            blocks: blocks.iter().map(|at| block(digest, *at)).collect(),
+        })),
+    };
+    let seed = |digest, overwrite, pieces: &[(usize, u64)]| {
+        asks(Call::Seed(Box::new(Seed {
+            from: path.clone(),
+            to: b"data/y.bin".to_vec(),
+            overwrite,
+            tag,
+            length: 1033,
+            digest,
+            block_bytes: 1024,
+            pieces: pieces
+                .iter()
+                .map(|(at, from_offset)| SeedPiece {
+                    offset: *at as u64,
+                    from_offset: *from_offset,
+                    length: if *at == 0 { 1024 } else { 9 },
+                    state: block(digest, *at).state,
+                })
+                .collect(),
+        })))
+    };
+    let (crc, blake3) = (DigestKind::Crc64Nvme, DigestKind::Blake3);
+    vec![
+        ("xpathm-signatures", signatures(DigestKind::None, 0, 1024)),
+        (
+            "xpathm-signatures-last-block",
+            signatures(blake3, (1 << 54) - 2, 1),
+        ),
+        ("answer-signatures", signed(DigestKind::None, 0, &[0, 1024])),
+        ("answer-signatures-crc64", signed(crc, 1, &[1024])),
+        ("answer-signatures-blake3", signed(blake3, 0, &[0, 1024])),
+        ("answer-signatures-none", signed(crc, u64::MAX, &[])),
+        (
+            "xpathm-seed-crc64",
+            seed(crc, true, &[(0, 7), (1024, 1 << 40)]),
+        ),
+        (
+            "xpathm-seed-blake3",
+            seed(blake3, false, &[(0, 0), (1024, 5)]),
+        ),
+    ]
+}
+
 /// Frames that have to be refused.
 pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let body = FRAME_HEADER_BYTES;
@@ -401,6 +538,8 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let (part, content, rest) = (body + 6, body + 10, body + 11);
     let listing = sample("answer-entries-last-part");
     let entry = rest + 2 + 4;
+    // The number of pieces, after tag, length, digest, block size and two paths.
+    let seed_count = fields + 16 + 8 + 1 + 4 + 2 * 12;
     let at = |name: &str, at, with: &[u8]| damaged(&sample(name), at, with);
     vec![
         ("xpathm-empty", resized("xpathm-space-last-slot", -10)),
@@ -488,7 +627,10 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("answer-sequence-zero", at("answer-done", body + 2, &[0; 4])),
         ("answer-flag-undefined", at("answer-done", 1, &[3])),
-        ("answer-content-unknown", at("answer-done", content, &[9])),
+        (
+            "answer-content-unknown",
+            at("answer-done", content, &[0x1f]),
+        ),
         ("answer-done-not-last", at("answer-done", 1, &[0])),
         ("answer-done-second-part", at("answer-done", part + 3, &[1])),
         ("answer-fault-not-last", at("answer-fault", 1, &[0])),
@@ -554,6 +696,114 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         (
             "answer-fault-control-character",
             at("answer-fault", rest + 9, &[7]),
+        ),
+        (
+            "xpathm-signatures-block-odd",
+            at("xpathm-signatures", fields + 4, &[1]),
+        ),
+        (
+            "xpathm-signatures-block-too-small",
+            at("xpathm-signatures", fields + 3, &[2]),
+        ),
+        (
+            "xpathm-signatures-block-too-large",
+            at("xpathm-signatures", fields + 1, &[2, 0, 0, 0]),
+        ),
+        (
+            "xpathm-signatures-digest-unknown",
+            at("xpathm-signatures", fields, &[3]),
+        ),
+        (
+            "xpathm-signatures-of-no-blocks",
+            at("xpathm-signatures", fields + 13, &[0; 4]),
+        ),
+        (
+            "xpathm-signatures-too-many",
+            at("xpathm-signatures", fields + 13, &[0, 0, 4, 1]),
+        ),
+        (
+            "xpathm-signatures-of-too-many-bytes",
+            at("xpathm-signatures", fields + 2, &[2, 0]),
+        ),
+        (
+            "xpathm-signatures-past-the-end-of-numbers",
+            at("xpathm-signatures-last-block", fields + 12, &[0xff]),
+        ),
+        (
+            "xpathm-signatures-option-undefined",
+            at("xpathm-signatures", options, &[1]),
+        ),
+        (
+            "answer-signatures-too-many",
+            at("answer-signatures", rest + 33, &[0, 0, 4, 1]),
+        ),
+        (
+            "answer-signatures-more-than-there",
+            at("answer-signatures", rest + 36, &[3]),
+        ),
+        (
+            "answer-signatures-digest-unknown",
+            at("answer-signatures", rest + 32, &[3]),
+        ),
+        (
+            "answer-signatures-cut",
+            resized("answer-signatures-blake3", -1),
+        ),
+        (
+            "xpathm-seed-without-tag",
+            at("xpathm-seed-crc64", fields, &[0; 16]),
+        ),
+        (
+            "xpathm-seed-of-nothing",
+            at("xpathm-seed-crc64", fields + 16, &[0; 8]),
+        ),
+        (
+            "xpathm-seed-without-digest",
+            at("xpathm-seed-crc64", fields + 24, &[0]),
+        ),
+        (
+            "xpathm-seed-block-odd",
+            at("xpathm-seed-crc64", fields + 28, &[1]),
+        ),
+        (
+            "xpathm-seed-zero-in-target",
+            at("xpathm-seed-crc64", fields + 43, &[0]),
+        ),
+        (
+            "xpathm-seed-without-pieces",
+            damaged(&resized("xpathm-seed-crc64", -56), seed_count, &[0, 0]),
+        ),
+        (
+            "xpathm-seed-too-many-pieces",
+            at("xpathm-seed-crc64", seed_count, &[2, 1]),
+        ),
+        (
+            "xpathm-seed-piece-off-the-grid",
+            at("xpathm-seed-crc64", seed_count + 2 + 7, &[1]),
+        ),
+        (
+            "xpathm-seed-pieces-out-of-order",
+            at("xpathm-seed-crc64", seed_count + 30, &[0; 8]),
+        ),
+        (
+            "xpathm-seed-piece-past-the-end",
+            at("xpathm-seed-crc64", seed_count + 30 + 6, &[8]),
+        ),
+        (
+            "xpathm-seed-piece-empty",
+            at("xpathm-seed-crc64", seed_count + 2 + 16, &[0; 4]),
+        ),
+        (
+            "xpathm-seed-piece-too-long",
+            at("xpathm-seed-crc64", seed_count + 2 + 16, &[1, 0, 4]),
+        ),
+        (
+            "xpathm-seed-piece-past-the-end-of-numbers",
+            at("xpathm-seed-crc64", seed_count + 2 + 8, &[0xff; 8]),
+        ),
+        (
+            "xpathm-seed-option-undefined",
+            at("xpathm-seed-crc64", options, &[2]),
         ),
         ("taken-nothing", at("taken", body + 6, &[0; 4])),
         ("taken-slot-over-the-last", at("taken", body, &[0, 128])),

@@ -6,12 +6,12 @@
 //! | list | `list`; the place of all exports shows those in which there is any right |
 //! | space | any |
 //! | sync | `create`, `write` or `delete` |
-//! | read a link, checksum | `read` |
+//! | read a link, checksum, sums of blocks | `read` |
 //! | make a directory or a symbolic link | `create` |
 //! | remove | `delete` |
 //! | set mode, times, owner, length | `write` |
 //! | rename | `delete` at the old path, `create` at the new one, `write` to replace |
-//! | copy, link | `read` at the old path, `create` at the new one, `write` to replace |
+//! | copy, link, seed | `read` at the old path, `create` at the new one, `write` to replace |
 
 use std::sync::Arc;
 
@@ -34,6 +34,14 @@ impl ExportStore {
         let (first, second) = paths(call);
         if let Some(built_in) = BuiltIn::of(first).or_else(|| second.and_then(BuiltIn::of)) {
             return built_in.call(&self.principal, call);
+        }
+        if let Call::Seed(seed) = call {
+            // As a download of the one and the beginning of an upload to the other.
+            let seeded = xdfs_store::seed(self, seed).map_err(|mut fault| {
+                fault.operation = call.operation().into();
+                fault
+            });
+            return seeded.map(|bytes| Answer::Copied { bytes });
         }
         let clean = Clean::of(call.operation(), first)?;
         let has_top = self.shared.exports.iter().all(|e| !e.name.is_empty());
@@ -143,7 +151,9 @@ impl ExportStore {
                 Rights::DELETE,
             ],
             Call::Sync { .. } => &[Rights::CREATE, Rights::WRITE, Rights::DELETE],
-            Call::ReadLink { .. } | Call::Checksum { .. } => &[Rights::READ],
+            Call::ReadLink { .. } | Call::Checksum { .. } | Call::Signatures { .. } => {
+                &[Rights::READ]
+            }
             Call::MakeDirectory { .. } | Call::Symlink { .. } => &[Rights::CREATE],
             Call::RemoveFile { .. } | Call::RemoveDirectory { .. } | Call::RemoveTree { .. } => {
                 &[Rights::DELETE]
@@ -272,6 +282,7 @@ fn paths(call: &Call) -> (&[u8], Option<&[u8]>) {
     match call {
         Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, Some(to)),
         Call::Link { existing, path } => (existing, Some(path)),
+        Call::Seed(seed) => (&seed.from, Some(&seed.to)),
         call => (call.path(), None),
     }
 }
@@ -294,7 +305,8 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::Truncate { path, .. }
         | Call::Space { path }
         | Call::Sync { path }
-        | Call::Checksum { path, .. } => *path = inner.to_vec(),
+        | Call::Checksum { path, .. }
+        | Call::Signatures { path, .. } => *path = inner.to_vec(),
         // Those of two paths are made anew.
         _ => {}
     }

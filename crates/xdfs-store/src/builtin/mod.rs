@@ -88,6 +88,7 @@ fn paths(call: &Call) -> [&[u8]; 2] {
     match call {
         Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => [from, to],
         Call::Link { existing, path } => [existing, path],
+        Call::Seed(seed) => [&seed.from, &seed.to],
         call => [call.path(); 2],
     }
 }

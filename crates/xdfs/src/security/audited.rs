@@ -45,6 +45,7 @@ impl Actor {
             Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, to),
             Call::Link { existing, path } => (existing, path),
             Call::Symlink { target, path } => (path, target),
+            Call::Seed(seed) => (&seed.from, &seed.to),
             call => (call.path(), b""),
         };
         let bytes = match result {

@@ -151,6 +151,9 @@ pub struct TreeResult {
     pub others: u64,
     /// Bytes of content that were moved.
     pub bytes: u64,
+    /// Bytes of them that were not sent, since the target had them already: from an attempt that
+    /// was broken off, or in its old file ([`SyncOptions::delta`]).
+    pub matched_bytes: u64,
     /// Entries that failed; each was told.
     pub failed: u64,
     /// What an earlier run had finished, and wasn't moved again; not part of the other counts.

@@ -369,6 +369,7 @@ impl MovingFile {
         let Self { transfer, mut item } = self;
         match transfer.wait() {
             Ok(result) => {
+                report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 report.moved(&item);
             }

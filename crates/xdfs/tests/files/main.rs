@@ -12,6 +12,8 @@ mod support;
 #[cfg(unix)]
 mod again;
 #[cfg(unix)]
+mod exported;
+#[cfg(unix)]
 mod locks;
 #[cfg(target_os = "linux")]
 mod pipes;

@@ -17,13 +17,17 @@ use crate::support::{Folders, Serving};
 use crate::{both, open};
 
 /// A server with one export "e" and users who have rights there.
-struct Scene {
-    folders: Folders,
+pub(crate) struct Scene {
+    pub(crate) folders: Folders,
     serving: Serving,
 }
 
 impl Scene {
-    fn new(seed: u64, users: &[(&str, Rights)], change: impl FnOnce(&mut ExportConfig)) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        users: &[(&str, Rights)],
+        change: impl FnOnce(&mut ExportConfig),
+    ) -> Self {
         let folders = Folders::new(seed);
         let state = folders.here("server");
         fs::create_dir_all(state.join("keys")).unwrap();
@@ -53,7 +57,7 @@ impl Scene {
         Self { folders, serving }
     }
 
-    fn client(&self, user: &str) -> Client {
+    pub(crate) fn client(&self, user: &str) -> Client {
         let place = RemotePlace {
             user: Some(user.into()),
             address: Address::Tcp {
@@ -81,7 +85,7 @@ impl Scene {
         Client::connect(&place, options).unwrap()
     }
 
-    fn there(&self, name: &str) -> PathBuf {
+    pub(crate) fn there(&self, name: &str) -> PathBuf {
         self.folders.there(name)
     }
 }

@@ -7,6 +7,7 @@
 mod support;
 
 mod beside;
+mod delta;
 mod journal;
 mod kept;
 mod picture;

@@ -19,18 +19,18 @@ use crate::support::{Folders, Serving, client};
 
 /// Which way it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Up,
     Down,
 }
 
-const WAYS: [Way; 2] = [Way::Up, Way::Down];
+pub(crate) const WAYS: [Way; 2] = [Way::Up, Way::Down];
 
 /// What was told.
 #[derive(Debug, Default)]
-struct Told {
-    failed: Vec<(String, Code)>,
-    steps: Vec<(SyncStep, String)>,
+pub(crate) struct Told {
+    pub(crate) failed: Vec<(String, Code)>,
+    pub(crate) steps: Vec<(SyncStep, String)>,
 }
 
 impl Told {
@@ -41,15 +41,15 @@ impl Told {
 }
 
 /// Two trees, and a session between them.
-struct Stage {
-    way: Way,
-    client: Client,
+pub(crate) struct Stage {
+    pub(crate) way: Way,
+    pub(crate) client: Client,
     _server: Serving,
-    folders: Folders,
+    pub(crate) folders: Folders,
 }
 
 impl Stage {
-    fn new(way: Way) -> Self {
+    pub(crate) fn new(way: Way) -> Self {
         let folders = Folders::new(31);
         let server = Serving::start(&folders.root(), |_| {});
         let client = client(server.addr, |_| {});
@@ -63,21 +63,21 @@ impl Stage {
         stage
     }
 
-    fn source(&self) -> PathBuf {
+    pub(crate) fn source(&self) -> PathBuf {
         match self.way {
             Way::Up => self.folders.here("tree"),
             Way::Down => self.folders.there("tree"),
         }
     }
 
-    fn target(&self) -> PathBuf {
+    pub(crate) fn target(&self) -> PathBuf {
         match self.way {
             Way::Up => self.folders.there("copy"),
             Way::Down => self.folders.here("copy"),
         }
     }
 
-    fn sync(&self, options: &SyncOptions) -> Result<(SyncResult, Told), Fault> {
+    pub(crate) fn sync(&self, options: &SyncOptions) -> Result<(SyncResult, Told), Fault> {
         let mut told = Told::default();
         let mut observer = |event: TreeEvent<'_>| {
             let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
@@ -88,25 +88,31 @@ impl Stage {
             }
             ControlFlow::Continue(())
         };
-        let result = match self.way {
-            Way::Up => {
-                let source = self.source();
-                self.client
-                    .sync_to(&source, b"/copy", options, &mut observer)
-            }
-            Way::Down => {
-                let target = self.target();
-                self.client
-                    .sync_from(b"/tree", &target, options, &mut observer)
-            }
-        }?;
+        let result = self.sync_by(options, &mut observer)?;
         assert_eq!(result.tree.failed, told.failed.len() as u64);
         Ok((result, told))
     }
 
+    pub(crate) fn sync_by(
+        &self,
+        options: &SyncOptions,
+        observer: &mut xdfs::Observer<'_>,
+    ) -> Result<SyncResult, Fault> {
+        match self.way {
+            Way::Up => {
+                let source = self.source();
+                self.client.sync_to(&source, b"/copy", options, observer)
+            }
+            Way::Down => {
+                let target = self.target();
+                self.client.sync_from(b"/tree", &target, options, observer)
+            }
+        }
+    }
+
     /// Makes them equal, and says what that took.
     #[track_caller]
-    fn make_equal(&self, options: &SyncOptions) -> SyncResult {
+    pub(crate) fn make_equal(&self, options: &SyncOptions) -> SyncResult {
         let (result, told) = self.sync(options).unwrap();
         assert_eq!(told.failed, [], "{:?}", self.way);
         assert_same(&self.source(), &self.target());
@@ -115,7 +121,7 @@ impl Stage {
 
     /// Nothing is left to be done.
     #[track_caller]
-    fn assert_settled(&self, options: &SyncOptions) {
+    pub(crate) fn assert_settled(&self, options: &SyncOptions) {
         let (result, told) = self.sync(options).unwrap();
         assert_eq!(numbers(&result), [0; 8], "{:?} {told:?}", self.way);
         assert_eq!(told.steps, []);
@@ -137,7 +143,7 @@ fn numbers(result: &SyncResult) -> [u64; 8] {
     ]
 }
 
-fn deleting() -> SyncOptions {
+pub(crate) fn deleting() -> SyncOptions {
     SyncOptions {
         delete: true,
         ..SyncOptions::default()
@@ -168,7 +174,7 @@ fn set_time(path: &Path, seconds: u64) {
     file.set_times(FileTimes::new().set_modified(time)).unwrap();
 }
 
-fn write(path: PathBuf, content: impl AsRef<[u8]>) {
+pub(crate) fn write(path: PathBuf, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }

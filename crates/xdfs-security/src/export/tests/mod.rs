@@ -3,6 +3,7 @@
 mod access;
 mod calls;
 mod config;
+mod delta;
 mod packs;
 mod quota;
 

@@ -8,7 +8,7 @@ use xdfs_proto::{ByteRange, Code, Fault};
 
 use super::super::path;
 use super::{Paths, attributes, io_fault, resolve_fault};
-use crate::{Source, Store};
+use crate::{Source, Store, delta};
 
 /// Bytes that are read and hashed at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -62,6 +62,19 @@ pub(super) fn checksum(
     paths.check(asked)?;
     let mut source = paths.store.open_source(asked)?;
     digest(&mut *source, asked, offset, length, kind)
+}
+
+pub(super) fn signatures(
+    paths: &Paths<'_>,
+    asked: &[u8],
+    digest: DigestKind,
+    block_bytes: u32,
+    [first, count]: [u64; 2],
+) -> Result<Answer, Fault> {
+    paths.check(asked)?;
+    let mut source = paths.store.open_source(asked)?;
+    let found = delta::signatures(&mut *source, digest, block_bytes, [first, count]);
+    found.map(Answer::Signatures)
 }
 
 /// The digest of a part of a source.

@@ -159,6 +159,25 @@ fn dispatch(
             length,
             kind,
         } => look::checksum(paths, path, *offset, *length, *kind),
+        Call::Signatures {
+            path,
+            digest,
+            block_bytes,
+            first,
+            count,
+        } => look::signatures(
+            paths,
+            path,
+            *digest,
+            *block_bytes,
+            [*first, u64::from(*count)],
+        ),
+        Call::Seed(seed) => {
+            paths.check(&seed.from)?;
+            paths.check(&seed.to)?;
+            let seeded = crate::delta::seed(paths.store, seed);
+            seeded.map(|bytes| Answer::Copied { bytes })
+        }
         _ => {
             let cause = "this call isn't known here";
             Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))

@@ -1,6 +1,7 @@
 //! Calls about paths on local files, as a server has them.
 
 mod change;
+mod delta;
 mod list;
 mod look;
 mod random;

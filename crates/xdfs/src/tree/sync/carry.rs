@@ -2,19 +2,24 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use xdfs_engine::command::JobKind;
+use xdfs_engine::{DownloadJob, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
+use super::delta::{self, Candidate, Preparation};
 use super::plan::{Action, Extra, Give, Late, Renaming};
-use crate::client::Client;
+use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
+use crate::transfer::Transfer;
 use crate::tree::download::{self, Download};
-use crate::tree::moving::{Report, ends_session, wait_for_pack};
+use crate::tree::moving::{Item, Kind, Report, ends_session, transfer_options, wait_for_pack};
 use crate::tree::upload::{self, Upload};
 use crate::tree::{Cut, SyncStep, TreeOptions, join};
 
@@ -22,6 +27,8 @@ use crate::tree::{Cut, SyncStep, TreeOptions, join};
 const BATCH_ENTRIES: usize = 128;
 /// Calls that are under way.
 const CALLS_MAX: usize = 64;
+/// How often it is looked whether a file that takes a place is to be broken off.
+const SWAP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Which way it goes, and the source.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,10 @@ pub(super) struct Carrier<'a> {
     route: Route<'a>,
     root: &'a [u8],
     options: &'a TreeOptions,
+    /// Old files are looked at for what they have of new ones.
+    delta: bool,
+    /// The root of the target stays whose it is: it may be that of an export.
+    keeps_root: bool,
     cut: Cut,
     store: LocalStore,
     beneath: OnceLock<LocalStore>,
@@ -59,6 +70,7 @@ impl<'a> Carrier<'a> {
         route: Route<'a>,
         root: &'a [u8],
         options: &'a TreeOptions,
+        (delta, keeps_root): (bool, bool),
         cut: Cut,
     ) -> Self {
         Self {
@@ -66,6 +78,8 @@ impl<'a> Carrier<'a> {
             route,
             root,
             options,
+            delta,
+            keeps_root,
             cut,
             store: LocalStore::unrooted(),
             beneath: OnceLock::new(),
@@ -103,9 +117,47 @@ impl<'a> Carrier<'a> {
         found: &SyncSender<Vec<upload::Found>>,
         made: &SyncSender<upload::Made>,
     ) {
+        let prepare = |candidate: Candidate| {
+            let path = candidate.path;
+            if let Route::Up(source) = self.route
+                && !upload.stop.load(Ordering::Relaxed)
+            {
+                let source = join(&path_bytes(source), &path);
+                let target = join(self.root, &path);
+                let preparation = self.preparation(&upload.stop);
+                preparation.upload(&source, &target, candidate.old);
+            }
+            let is_directory = false;
+            let _ = found.send(vec![upload::Found { path, is_directory }]);
+        };
+        delta::beside(self.delta, &prepare, |candidates| {
+            self.feed_up(actions, upload, (found, made), candidates);
+        });
+    }
+
+    fn feed_up(
+        &self,
+        actions: &Actions<'_>,
+        upload: &Upload<'_>,
+        (found, made): (&SyncSender<Vec<upload::Found>>, &SyncSender<upload::Made>),
+        candidates: &SyncSender<Candidate>,
+    ) {
         let mut batch = Vec::new();
         let mut sets = upload.begin_pack();
         actions(&upload.stop, &mut |action| match action {
+            Action::Copy {
+                path,
+                attributes,
+                old: Some(old),
+                ..
+            } if self.may_pay(&attributes, old) => {
+                let candidate = Candidate {
+                    path,
+                    attributes,
+                    old,
+                };
+                candidates.send(candidate).is_ok()
+            }
             Action::Copy {
                 path, attributes, ..
             } => {
@@ -134,6 +186,32 @@ impl<'a> Carrier<'a> {
         download: &Download<'_>,
         found: &SyncSender<download::Found>,
     ) {
+        let prepare = |candidate: Candidate| {
+            let Candidate {
+                path, attributes, ..
+            } = candidate;
+            if let Route::Down(source) = self.route
+                && let Ok(store) = self.beneath()
+                && !download.stop.load(Ordering::Relaxed)
+            {
+                let source = join(source, &path);
+                let preparation = self.preparation(&download.stop);
+                preparation.download(&source, attributes.size, store, &path);
+            }
+            let _ = found.send(download::Found::Entries(vec![(path, attributes)]));
+        };
+        delta::beside(self.delta, &prepare, |candidates| {
+            self.feed_down(actions, download, found, candidates);
+        });
+    }
+
+    fn feed_down(
+        &self,
+        actions: &Actions<'_>,
+        download: &Download<'_>,
+        found: &SyncSender<download::Found>,
+        candidates: &SyncSender<Candidate>,
+    ) {
         let mut batch: Vec<Late> = Vec::new();
         let mut sets = Sets::new();
         let tell = |failures: Vec<(Vec<u8>, Fault)>| {
@@ -142,6 +220,19 @@ impl<'a> Carrier<'a> {
             }
         };
         actions(&download.stop, &mut |action| match action {
+            Action::Copy {
+                path,
+                attributes,
+                old: Some(old),
+                ..
+            } if self.may_pay(&attributes, old) => {
+                let candidate = Candidate {
+                    path,
+                    attributes,
+                    old,
+                };
+                candidates.send(candidate).is_ok()
+            }
             Action::Copy {
                 path, attributes, ..
             } => {
@@ -168,7 +259,20 @@ impl<'a> Carrier<'a> {
         let _ = found.send(download::Found::Entries(batch));
     }
 
+    fn may_pay(&self, attributes: &Attributes, old: u64) -> bool {
+        self.delta && delta::may_pay(attributes.size, old)
+    }
+
+    fn preparation<'p>(&'p self, stop: &'p AtomicBool) -> Preparation<'p> {
+        Preparation {
+            client: self.client,
+            digest: self.options.digest,
+            stop,
+        }
+    }
+
     fn attributes_entry<'e>(&self, path: &'e [u8], attributes: &Attributes) -> Entry<'e> {
+        let is_kept = path.is_empty() && self.keeps_root;
         let owner = Owner {
             uid: attributes.uid,
             gid: attributes.gid,
@@ -177,9 +281,9 @@ impl<'a> Carrier<'a> {
         Entry {
             path,
             metadata: Metadata {
-                mode: u16::try_from(attributes.mode).ok(),
+                mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
                 mtime_ns: Some(attributes.mtime_ns),
-                owner: self.options.owner.then_some(owner),
+                owner: (self.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()
             },
             content: Content::Attributes,
@@ -367,21 +471,77 @@ impl<'a> Carrier<'a> {
         Ok(renamed.len() as u64)
     }
 
-    /// Removes names that files are to have, which are added to `late`.
-    pub(super) fn clear(
-        &self,
-        swaps: Vec<Late>,
-        late: &mut Vec<Late>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        let calls = swaps.into_iter().map(|swap| {
-            let path = self.at(&swap.0);
-            (swap, Call::RemoveFile { path })
-        });
-        self.call_all(calls, report, &mut |swap, result, report| match result {
-            Err(fault) if fault.code != Code::NotFound => report.failed(&swap.0, &fault),
-            _ => late.push(swap),
-        })
+    /// Puts large files where something stands that is no file and no directory: each comes whole
+    /// under a name of its own beside it, and takes the place in one step.
+    pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
+        for (path, _) in swaps {
+            if report.is_stopped() {
+                break;
+            }
+            match self.swap_one(&path, report) {
+                Ok(bytes) => report.moved(&Item {
+                    path,
+                    kind: Kind::File,
+                    bytes,
+                    mark: None,
+                }),
+                Err(fault) if ends_session(&fault) => return Err(fault),
+                Err(fault) => report.failed(&path, &fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn swap_one(&self, path: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
+        // The same one each time, so that a transfer that was broken off goes on.
+        let name = blake3::hash(path).to_hex();
+        let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+        let name = format!(".xdfs-swap-{}", &name[..16]);
+        let beside = [&path[..above], name.as_bytes()].concat();
+        let mut transfer = self.start_file(path, &beside)?;
+        while !transfer.is_finished() {
+            if report.is_stopped() {
+                transfer.cancel();
+            }
+            transfer.progress(SWAP_INTERVAL);
+            report.progress();
+        }
+        let result = transfer.wait()?;
+        let renamed = self.finish(self.begin(Call::Rename {
+            from: self.at(&beside),
+            to: self.at(path),
+            overwrite: true,
+        })?);
+        if renamed.is_err() {
+            let path = self.at(&beside);
+            // Why it has to go is told.
+            let _ = self.finish(self.begin(Call::RemoveFile { path })?);
+        }
+        renamed.map(|()| result.bytes)
+    }
+
+    /// Begins to move a large file of the source to a path of the target.
+    fn start_file(&self, path: &[u8], target: &[u8]) -> Result<Transfer, Fault> {
+        let kind = match self.route {
+            Route::Up(source) => {
+                let source_path = join(&path_bytes(source), path);
+                JobKind::Upload(UploadJob {
+                    source: self.store.open_source(&source_path)?,
+                    source_path,
+                    target: join(self.root, target),
+                    name: Vec::new(),
+                    pack: false,
+                })
+            }
+            Route::Down(source) => JobKind::Download(DownloadJob {
+                source: join(source, path),
+                store: Arc::new(self.beneath()?.clone()),
+                target: target.to_vec(),
+                name: Vec::new(),
+                wish: None,
+            }),
+        };
+        self.client.start(&transfer_options(self.options), kind)
     }
 
     /// Removes names, what is in a directory before it. Returns how many were.

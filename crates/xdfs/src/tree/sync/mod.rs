@@ -4,6 +4,7 @@
 //! Only `carry` has the means to carry them out: the movers of whole trees, fed with these paths.
 
 mod carry;
+mod delta;
 mod plan;
 mod side;
 
@@ -14,7 +15,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::moving::{Item, Kind, Report};
 use super::{Cut, Durability, Observer, SyncStep, TreeOptions, TreeResult, not_a_directory};
@@ -56,6 +57,11 @@ pub struct SyncOptions {
     pub delete_max: Option<u64>,
     /// Delete even if the source is empty or missing.
     pub force: bool,
+    /// Send only what changed of files of 1 MiB and more that are on both sides, if at least a
+    /// quarter is found in the old one, wherever it is there. Both sides read their version for
+    /// that, so that it pays where sending takes longer than reading. Large files have a digest
+    /// then, also if [`TreeOptions::digest`] is none.
+    pub delta: bool,
 }
 
 /// What came of a synchronisation.
@@ -67,9 +73,9 @@ pub struct SyncResult {
     pub replaced: u64,
     /// Entries whose mode, time or owner was to be set, and nothing else.
     pub set: u64,
-    /// Files that were renamed.
+    /// Files that were renamed; in a dry run those that would be.
     pub renamed: u64,
-    /// Names that were removed.
+    /// Names that were removed; in a dry run those that would be.
     pub deleted: u64,
     /// Names that would have been removed, had nothing failed before.
     pub kept: u64,
@@ -134,6 +140,10 @@ fn run(
             Durability::Full => Durability::Full,
             _ => Durability::None,
         },
+        digest: match options.tree.digest {
+            DigestKind::None if options.delta => DigestKind::default(),
+            kind => kind,
+        },
         ..options.tree.clone()
     };
     let mut sync = Sync {
@@ -147,7 +157,10 @@ fn run(
         sync.tell(&mut report)?;
     } else {
         let cut = Cut::new(client, round_trip);
-        let carrier = Carrier::new(client, route, target.root(), &carried, cut);
+        // One that is there keeps its mode and its owner at a server: it may be that of an export.
+        let keeps_root = target.is_remote() && sync.roots.1.is_some();
+        let how = (options.delta, keeps_root);
+        let carrier = Carrier::new(client, route, target.root(), &carried, how, cut);
         sync.execute(&carrier, &mut report)?;
     }
     let tree = report.finish()?;
@@ -246,6 +259,7 @@ impl Sync<'_> {
                         path,
                         attributes,
                         replaces,
+                        ..
                     } => {
                         replaced += u64::from(replaces);
                         tell_copy(&path, &attributes, replaces, report);
@@ -408,7 +422,7 @@ impl Sync<'_> {
         let mut late: Vec<Late> = Vec::new();
         let swaps = std::mem::take(&mut outcome.swaps);
         self.counts.replaced += swaps.len() as u64;
-        carrier.clear(swaps, &mut late, report)?;
+        carrier.swap(swaps, report)?;
         let renamings = std::mem::take(&mut outcome.renamings);
         if may_delete {
             self.counts.renamed = carrier.rename(renamings, &mut late, report)?;
@@ -433,11 +447,11 @@ impl Sync<'_> {
                     let late =
                         std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
                     for (path, attributes) in late {
-                        let replaces = false;
                         if !give(Action::Copy {
                             path,
                             attributes,
-                            replaces,
+                            replaces: false,
+                            old: None,
                         }) {
                             return;
                         }

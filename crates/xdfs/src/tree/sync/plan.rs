@@ -32,6 +32,8 @@ pub(super) enum Action {
         path: Vec<u8>,
         attributes: Attributes,
         replaces: bool,
+        /// Bytes of the regular file that it replaces, if it is one and replaces one.
+        old: Option<u64>,
     },
     /// Set what is known of an entry whose content is right.
     Set {
@@ -124,6 +126,11 @@ struct Question<'a> {
     differs: bool,
 }
 
+/// The bytes of an old file that a new one replaces; the entries have the same kind.
+fn old_bytes(source: &Attributes, target: u64) -> Option<u64> {
+    (source.kind == FileKind::File).then_some(target)
+}
+
 /// What is found on the way.
 struct State<'a, 'g> {
     give: &'g mut Give<'g>,
@@ -148,6 +155,18 @@ impl State<'_, '_> {
             path,
             attributes,
             replaces,
+            old: None,
+        });
+    }
+
+    /// Both entries are of the same kind.
+    fn replace(&mut self, path: Vec<u8>, attributes: Attributes, old: u64) {
+        let old = old_bytes(&attributes, old);
+        self.give(Action::Copy {
+            path,
+            attributes,
+            replaces: true,
+            old,
         });
     }
 
@@ -514,7 +533,10 @@ impl<'a> Comparison<'a> {
         target: &Attributes,
         state: &mut State<'_, '_>,
     ) {
-        if self.differs(source, target) || !is_same_time(source.mtime_ns, target.mtime_ns) {
+        // A root at a server keeps its mode and its owner: it may be that of an export.
+        let is_kept = path.is_empty() && self.target.is_remote();
+        let differs = !is_kept && self.differs(source, target);
+        if differs || !is_same_time(source.mtime_ns, target.mtime_ns) {
             state.outcome.directories_set.push(path.clone());
             state.touch(&Rc::new((path, source.clone())));
         }
@@ -545,7 +567,7 @@ impl<'a> Comparison<'a> {
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
             state.touch(directory);
-            state.copy(path, source, true);
+            state.replace(path, source, target.size);
             return Ok(());
         }
         let differs = is_file && (self.differs(&source, target) || !is_same_time);
@@ -618,7 +640,9 @@ impl<'a> Comparison<'a> {
             // What can't be read there can be replaced.
             Ok(_) | Err(_) => {
                 state.touch(&parent);
-                state.copy(path, attributes, true);
+                // They have as many bytes, or they would not have been asked for their content.
+                let old = attributes.size;
+                state.replace(path, attributes, old);
             }
         }
         Ok(())

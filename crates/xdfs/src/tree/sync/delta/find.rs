@@ -1,0 +1,357 @@
+//! Finding blocks of one version of a file in another, wherever they are there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use xdfs_proto::delta::{RollingSum, SeedPiece, Signature, strong};
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
+use xdfs_proto::{ByteRange, Code, Fault};
+
+/// Shortest block in bytes: with shorter ones the sums would be a large part of what is sent.
+const BLOCK_BYTES_MIN: u64 = 8 << 10;
+/// Longest block in bytes: the largest one of a transfer.
+const BLOCK_BYTES_MAX: u64 = 16 << 20;
+/// Most blocks of a file. Each takes about 120 bytes of memory.
+const BLOCKS_MAX: u64 = 1 << 18;
+/// Bytes that are read at once.
+const STEP_BYTES: usize = 1 << 20;
+/// Bytes of a piece, unless a block has more: what is wrong with one costs no more than this.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Blocks with the same weak sum that are told from each other; others aren't looked for.
+const CHAIN_MAX: usize = 32;
+/// Bytes that may be hashed for nothing beside twice those of the file: sums that are made to meet
+/// would cost a hash of a block for each byte.
+const WASTE_BYTES: u64 = 64 << 20;
+
+const NONE: u32 = u32::MAX;
+
+/// The bytes of a block for the versions of a file, the longer of which has so many bytes: about
+/// the square root. `None` if it is too long for so few blocks.
+pub(super) fn block_bytes(length: u64) -> Option<u32> {
+    let least = length.div_ceil(BLOCKS_MAX).max(length.isqrt());
+    let block = least.checked_next_power_of_two()?.max(BLOCK_BYTES_MIN);
+    (block <= BLOCK_BYTES_MAX)
+        .then(|| u32::try_from(block).ok())
+        .flatten()
+}
+
+/// A block that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Where in the file that was looked through.
+    pub(super) at: u64,
+    /// The number of the block in the other one.
+    pub(super) block: u32,
+    /// Bytes of the block.
+    pub(super) length: u32,
+}
+
+/// A stretch that both versions have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Where it is in the new file.
+    pub(super) new: u64,
+    /// Where it is in the old file.
+    pub(super) old: u64,
+    pub(super) length: u64,
+}
+
+/// Adds what was found to the stretch before, if it goes on with it.
+pub(super) fn add(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        Some(last) if last.new + last.length == run.new && last.old + last.length == run.old => {
+            last.length += run.length;
+        }
+        _ => runs.push(run),
+    }
+}
+
+/// Reads at an offset; less than asked for only at the end.
+pub(super) type Read<'r> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Fault> + 'r;
+
+/// The blocks of one version, to be found in another.
+pub(super) struct Index {
+    block: u32,
+    signatures: Vec<Signature>,
+    /// Bytes of the last block if it is a short one, else 0.
+    tail: u32,
+    /// A bit for each weak sum that there may be, by its upper bits.
+    filter: Vec<u64>,
+    filter_shift: u32,
+    /// The first block of each group of weak sums, and the next one after each.
+    heads: Vec<u32>,
+    heads_shift: u32,
+    next: Vec<u32>,
+    /// Another block with the same content.
+    twin: Vec<u32>,
+}
+
+impl Index {
+    /// The signatures are those of all blocks of a file of `length` bytes.
+    pub(super) fn new(block: u32, length: u64, signatures: Vec<Signature>) -> Self {
+        let count = signatures.len();
+        let tail = u32::try_from(length % u64::from(block)).unwrap_or(0);
+        let bits = (count.max(64)).next_power_of_two().trailing_zeros();
+        // Sixteen for each block, of which there are few enough.
+        let (filter_bits, heads_bits) = ((bits + 4).min(32), (bits + 1).min(32));
+        let mut index = Self {
+            block,
+            tail,
+            filter: vec![0; 1 << (filter_bits - 6)],
+            filter_shift: 32 - filter_bits,
+            heads: vec![NONE; 1 << heads_bits],
+            heads_shift: 32 - heads_bits,
+            next: vec![NONE; count],
+            twin: vec![NONE; count],
+            signatures,
+        };
+        let whole = count - usize::from(tail > 0 && count > 0);
+        for number in 0..whole {
+            index.insert(number);
+        }
+        index
+    }
+
+    fn insert(&mut self, number: usize) {
+        let Some(signature) = self.signatures.get(number).copied() else {
+            return;
+        };
+        let name = u32::try_from(number).unwrap_or(NONE);
+        let head = (signature.weak >> self.heads_shift) as usize;
+        let (mut at, mut seen) = (self.heads[head], 0);
+        while let Some(other) = self.signatures.get(at as usize) {
+            if (other.weak, other.strong) == (signature.weak, signature.strong) {
+                self.twin[number] = self.twin[at as usize];
+                self.twin[at as usize] = name;
+                return;
+            }
+            seen += 1;
+            at = self.next[at as usize];
+        }
+        if seen >= CHAIN_MAX {
+            return;
+        }
+        self.next[number] = std::mem::replace(&mut self.heads[head], name);
+        let bit = signature.weak >> self.filter_shift;
+        self.filter[(bit >> 6) as usize] |= 1 << (bit & 63);
+    }
+
+    fn may_have(&self, weak: u32) -> bool {
+        let bit = weak >> self.filter_shift;
+        self.filter[(bit >> 6) as usize] & (1 << (bit & 63)) != 0
+    }
+
+    /// The block with these bytes, and whether they were hashed to find out.
+    fn look(&self, weak: u32, bytes: &[u8]) -> (Option<u32>, bool) {
+        if !self.may_have(weak) {
+            return (None, false);
+        }
+        let mut hash = None;
+        let mut at = self.heads[(weak >> self.heads_shift) as usize];
+        while let Some(signature) = self.signatures.get(at as usize) {
+            if signature.weak == weak
+                && *hash.get_or_insert_with(|| strong(bytes)) == signature.strong
+            {
+                return (Some(at), true);
+            }
+            at = self.next[at as usize];
+        }
+        (None, hash.is_some())
+    }
+
+    fn is_block(&self, number: u32, bytes: &[u8]) -> bool {
+        let whole = self.signatures.len() - usize::from(self.tail > 0);
+        (number as usize) < whole
+            && (self.signatures.get(number as usize)).is_some_and(|s| s.strong == strong(bytes))
+    }
+
+    /// The other blocks with the content of this one.
+    pub(super) fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
+        let next = |at: &u32| self.twin.get(*at as usize).copied();
+        std::iter::successors(next(&block), next).take_while(|at| *at != NONE)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.signatures.len()
+    }
+
+    pub(super) fn state(&self, block: u64) -> Option<FragmentState> {
+        let number = usize::try_from(block).ok()?;
+        self.signatures.get(number).map(|s| s.state)
+    }
+
+    /// Looks for the blocks in a range of another file, from front to back. What was found once is
+    /// passed over. Ends early if `stop` is set, or the sums turn out to be of no use.
+    ///
+    /// # Errors
+    /// What `read` says, or that there are fewer bytes than the range has.
+    pub(super) fn scan(
+        &self,
+        range: ByteRange,
+        read: &mut Read<'_>,
+        stop: &AtomicBool,
+        found: &mut dyn FnMut(Found),
+    ) -> Result<(), Fault> {
+        let block = self.block as usize;
+        let mut rolling = RollingSum::new(self.block);
+        let mut waste_left = range.len().saturating_mul(2).saturating_add(WASTE_BYTES);
+        // What was read, the offset of its first byte, and where the block begins that is looked at.
+        let (mut bytes, mut base, mut at) = (Vec::new(), range.start, 0);
+        let mut is_rolled = false;
+        let mut expected = None;
+        loop {
+            let end = base + bytes.len() as u64;
+            if bytes.len() - at <= block && end < range.end {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                bytes.drain(..at);
+                base += at as u64;
+                at = 0;
+                fill(&mut bytes, end, range.end, read)?;
+                continue;
+            }
+            let Some(window) = bytes.get(at..at + block) else {
+                break;
+            };
+            let mut number = None;
+            if !is_rolled {
+                // After a block mostly comes the next one, and no sum need roll.
+                number = expected.take().filter(|n| self.is_block(*n, window));
+                if number.is_none() {
+                    rolling.begin(window);
+                    is_rolled = true;
+                }
+            }
+            if number.is_none() {
+                let (same, was_hashed) = self.look(rolling.weak(), window);
+                number = same;
+                if was_hashed && same.is_none() {
+                    waste_left = waste_left.saturating_sub(block as u64);
+                    if waste_left == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+            if let Some(number) = number {
+                found(Found {
+                    at: base + at as u64,
+                    block: number,
+                    length: self.block,
+                });
+                at += block;
+                is_rolled = false;
+                expected = number.checked_add(1);
+                continue;
+            }
+            if at + block >= bytes.len() {
+                break;
+            }
+            let pairs = bytes[at..].iter().zip(&bytes[at + block..]);
+            let mut moved = 0;
+            for (first, next) in pairs {
+                rolling.roll(*first, *next);
+                moved += 1;
+                if self.may_have(rolling.weak()) {
+                    break;
+                }
+            }
+            at += moved;
+        }
+        self.find_tail(&bytes[at..], range.end, found);
+        Ok(())
+    }
+
+    /// The short block at the end is looked for at the end alone.
+    fn find_tail(&self, rest: &[u8], end: u64, found: &mut dyn FnMut(Found)) {
+        let tail = self.tail as usize;
+        let Some(last) = self.signatures.last().filter(|_| tail > 0) else {
+            return;
+        };
+        let start = rest.len().checked_sub(tail);
+        if let Some(start) = start
+            && strong(&rest[start..]) == last.strong
+        {
+            found(Found {
+                at: end - u64::from(self.tail),
+                block: u32::try_from(self.signatures.len() - 1).unwrap_or(NONE),
+                length: self.tail,
+            });
+        }
+    }
+}
+
+/// Reads on from `from`.
+fn fill(bytes: &mut Vec<u8>, from: u64, end: u64, read: &mut Read<'_>) -> Result<(), Fault> {
+    let before = bytes.len();
+    let left = usize::try_from(end - from).unwrap_or(usize::MAX);
+    // At least a block more than there is, so that the rest is moved seldom.
+    let wanted = left.min(STEP_BYTES.max(before));
+    bytes.resize(before + wanted, 0);
+    if read(from, &mut bytes[before..])? < wanted {
+        let cause = "it became shorter while it was read";
+        return Err(Fault::new(
+            Code::SourceChanged,
+            "look for what is new",
+            cause,
+        ));
+    }
+    Ok(())
+}
+
+/// The digest state of a range of the new file.
+pub(super) type StateOf<'s> = dyn FnMut(ByteRange) -> Result<Option<FragmentState>, Fault> + 's;
+/// Takes a piece; `false` if no more are wanted.
+pub(super) type Take<'t> = dyn FnMut(SeedPiece) -> Result<bool, Fault> + 't;
+
+/// Cuts stretches into pieces of whole blocks of the new file, which has `length` bytes, in order.
+/// The stretches are in the order of the new file and don't overlap there.
+///
+/// # Errors
+/// What the two functions say.
+pub(super) fn cut(
+    runs: &[Run],
+    (block, length, kind): (u32, u64, DigestKind),
+    state_of: &mut StateOf<'_>,
+    take: &mut Take<'_>,
+) -> Result<(), Fault> {
+    let block = u64::from(block);
+    let segment = PIECE_BYTES.max(block);
+    for run in runs {
+        let run_end = run.new + run.length;
+        let mut at = run.new.next_multiple_of(block);
+        while at < run_end {
+            let mut map = FragmentMap::new(kind);
+            // Pieces don't reach over the end of a segment.
+            let segment_end = (at + 1).next_multiple_of(segment).min(length);
+            while at < segment_end {
+                let end = (at + block).min(length);
+                if end > run_end {
+                    break;
+                }
+                let range = ByteRange { start: at, end };
+                if let Some(state) = state_of(range)? {
+                    map.insert(Fragment { range, state });
+                }
+                at = end;
+            }
+            for Fragment { range, state } in map.fragments() {
+                let piece = SeedPiece {
+                    offset: range.start,
+                    from_offset: range.start - run.new + run.old,
+                    length: u32::try_from(range.len()).unwrap_or(u32::MAX),
+                    state: *state,
+                };
+                if !take(piece)? {
+                    return Ok(());
+                }
+            }
+            if at < segment_end {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! Large files that changed in part: what the target has of the new version is taken from its old
+//! one, and only the rest is sent.
+//!
+//! The side that sends nothing of the file tells the sums of its blocks; this side finds out which
+//! stretches both versions have, and has them copied into the partial file of a transfer that isn't
+//! begun yet ([`Call::Seed`], or the same here). That transfer goes on from there as from one that
+//! was broken off: it checks, publishes and counts as ever. Whatever is wrong with the sums, or
+//! changes meanwhile, only makes it send more. So nothing here is a failure.
+
+mod find;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use xdfs_proto::delta::{PIECES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature};
+use xdfs_proto::digest::BlockHasher;
+use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
+use xdfs_store::{LocalStore, Source, Store};
+
+use crate::client::Client;
+use crate::paths::{Answer, Attributes, Call};
+use find::{Found, Index, Run, add, block_bytes, cut};
+
+/// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
+const FILE_BYTES_MIN: u64 = 1 << 20;
+/// It pays if this part of the new file at least is found in the old one.
+const SHARE_MIN: u64 = 4;
+/// Files that are looked through at once, and others that may wait for it.
+const WORKERS: usize = 2;
+const WAITING: usize = 256;
+/// Calls for sums that are under way.
+const CALLS_MAX: usize = 4;
+
+/// A file that may be sent in part.
+pub(super) struct Candidate {
+    pub(super) path: Vec<u8>,
+    /// What is known of it at the source.
+    pub(super) attributes: Attributes,
+    /// Bytes of the regular file that stands at the target.
+    pub(super) old: u64,
+}
+
+/// Whether it may pay, by what is known before anything is read.
+pub(super) fn may_pay(new: u64, old: u64) -> bool {
+    new >= FILE_BYTES_MIN && old >= FILE_BYTES_MIN && old >= new / SHARE_MIN
+}
+
+/// Runs `feed`, and `work` for what it puts in, by threads of its own; waits for them.
+pub(super) fn beside(
+    is_wanted: bool,
+    work: &(dyn Fn(Candidate) + Sync),
+    feed: impl FnOnce(&SyncSender<Candidate>),
+) {
+    let (sender, queue) = mpsc::sync_channel(WAITING);
+    let queue = Mutex::new(queue);
+    thread::scope(|scope| {
+        let workers = if is_wanted { WORKERS } else { 0 };
+        for _ in 0..workers {
+            scope.spawn(|| {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok(candidate) = next() {
+                    work(candidate);
+                }
+            });
+        }
+        feed(&sender);
+        drop(sender);
+    });
+}
+
+/// What a preparation needs to know.
+pub(super) struct Preparation<'a> {
+    pub(super) client: &'a Client,
+    /// The digest of the transfer.
+    pub(super) digest: DigestKind,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Preparation<'_> {
+    /// Prepares an upload of the file `source` here to `target`, which has `old` bytes there.
+    pub(super) fn upload(&self, source: &[u8], target: &[u8], old: u64) {
+        told(target, self.seed_there(source, target, old));
+    }
+
+    /// Prepares a download of `source`, which has `new` bytes, to `target` in a store here.
+    pub(super) fn download(&self, source: &[u8], new: u64, store: &LocalStore, target: &[u8]) {
+        told(target, self.seed_here(source, new, store, target));
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn seed_there(&self, source: &[u8], target: &[u8], old: u64) -> Result<u64, Fault> {
+        let mut file = LocalStore::unrooted().open_source(source)?;
+        let (tag, length) = version(&*file)?;
+        let Some(block) = block_bytes(length.max(old)).filter(|_| may_pay(length, old)) else {
+            return Ok(0);
+        };
+        let (_, signatures) = self.signatures(target, old, block, DigestKind::None)?;
+        let index = Index::new(block, old, signatures);
+        let mut runs = Vec::new();
+        let (mut at, mut data) = (0, 0);
+        // Holes of the new file cost nothing when they are sent.
+        while let Some(range) = file.next_data(at, length)? {
+            self.scan(&index, &mut *file, range, &mut |found| {
+                let (new, length) = (found.at, u64::from(found.length));
+                let old = u64::from(found.block) * u64::from(block);
+                add(&mut runs, Run { new, old, length });
+            })?;
+            data += range.len();
+            at = range.end;
+        }
+        file.verify_unchanged()?;
+        drop(index);
+        if self.is_stopped() || !pays(&runs, data) {
+            return Ok(0);
+        }
+        let seed = Seed {
+            from: target.to_vec(),
+            to: target.to_vec(),
+            overwrite: true,
+            tag,
+            length,
+            digest: self.digest,
+            block_bytes: block,
+            pieces: Vec::new(),
+        };
+        let mut buf = Vec::new();
+        self.seed(
+            &runs,
+            seed,
+            &mut |seed| match self.client.call(Call::Seed(Box::new(seed)))? {
+                Answer::Copied { bytes } => Ok(bytes),
+                _ => Err(odd("another answer")),
+            },
+            &mut |range| {
+                buf.resize(usize::try_from(range.len()).unwrap_or(0), 0);
+                file.read_at(range.start, &mut buf)?;
+                let mut hasher = BlockHasher::new(self.digest, false, range.start);
+                hasher.update(&buf);
+                Ok(Some(hasher.finish(FileId(0)).1.state))
+            },
+        )
+    }
+
+    fn seed_here(
+        &self,
+        source: &[u8],
+        new: u64,
+        store: &LocalStore,
+        target: &[u8],
+    ) -> Result<u64, Fault> {
+        let mut file = store.open_source(target)?;
+        let (_, old) = version(&*file)?;
+        let Some(block) = block_bytes(new.max(old)).filter(|_| may_pay(new, old)) else {
+            return Ok(0);
+        };
+        let (tag, signatures) = self.signatures(source, new, block, self.digest)?;
+        let index = Index::new(block, new, signatures);
+        // Where each block of the new file is in the old one.
+        let mut places = vec![None; index.count()];
+        let all = ByteRange { start: 0, end: old };
+        self.scan(&index, &mut *file, all, &mut |found: Found| {
+            let place = |number: u32, places: &mut Vec<Option<u64>>| {
+                let place = places.get_mut(number as usize);
+                place.is_some_and(|place| place.replace(found.at).is_none())
+            };
+            if place(found.block, &mut places) {
+                // Whoever was found before one has put those after it in their places.
+                let mut twins = index.twins(found.block);
+                while twins.next().is_some_and(|twin| place(twin, &mut places)) {}
+            }
+        })?;
+        file.verify_unchanged()?;
+        let mut runs = Vec::new();
+        for (number, place) in (0u64..).zip(places) {
+            if let Some(old) = place {
+                let start = number * u64::from(block);
+                let length = u64::from(block).min(new.saturating_sub(start));
+                let new = start;
+                add(&mut runs, Run { new, old, length });
+            }
+        }
+        if !pays(&runs, new) {
+            return Ok(0);
+        }
+        let seed = Seed {
+            from: target.to_vec(),
+            to: target.to_vec(),
+            overwrite: true,
+            tag,
+            length: new,
+            digest: self.digest,
+            block_bytes: block,
+            pieces: Vec::new(),
+        };
+        drop(file);
+        self.seed(
+            &runs,
+            seed,
+            &mut |seed| xdfs_store::seed(store, &seed),
+            &mut |range| Ok(index.state(range.start / u64::from(block))),
+        )
+    }
+
+    /// The sums of all blocks of a file on the server, which has `length` bytes, and its version.
+    fn signatures(
+        &self,
+        path: &[u8],
+        length: u64,
+        block: u32,
+        digest: DigestKind,
+    ) -> Result<(SourceTag, Vec<Signature>), Fault> {
+        let count = length.div_ceil(u64::from(block));
+        let each = (SIGNED_BYTES_MAX / u64::from(block)).min(u64::from(SIGNATURES_MAX));
+        let mut signatures = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        let mut version = None;
+        let (mut under_way, mut next) = (VecDeque::new(), 0);
+        while (signatures.len() as u64) < count {
+            if self.is_stopped() {
+                return Err(Fault::new(Code::Cancelled, FIND, "it was stopped"));
+            }
+            while under_way.len() < CALLS_MAX && next < count {
+                let wanted = each.min(count - next);
+                let call = self.client.start_call(Call::Signatures {
+                    path: path.to_vec(),
+                    digest,
+                    block_bytes: block,
+                    first: next,
+                    count: u32::try_from(wanted).unwrap_or(SIGNATURES_MAX),
+                })?;
+                under_way.push_back((call, wanted));
+                next += wanted;
+            }
+            let Some((call, wanted)) = under_way.pop_front() else {
+                break;
+            };
+            let Answer::Signatures(answer) = call.wait()? else {
+                return Err(odd("another answer"));
+            };
+            let is_same = *version.get_or_insert(answer.tag) == answer.tag;
+            if !is_same || answer.length != length || answer.blocks.len() as u64 != wanted {
+                return Err(odd("it is another version by now"));
+            }
+            signatures.extend(answer.blocks);
+        }
+        Ok((version.unwrap_or_default(), signatures))
+    }
+
+    /// Looks for blocks in a range of a file.
+    fn scan(
+        &self,
+        index: &Index,
+        file: &mut dyn Source,
+        range: ByteRange,
+        found: &mut dyn FnMut(Found),
+    ) -> Result<(), Fault> {
+        let mut read = |offset, buf: &mut [u8]| file.read_at(offset, buf);
+        index.scan(range, &mut read, self.stop, found)
+    }
+
+    /// Has the pieces of some stretches copied, by as few calls as may be, one after the other: the
+    /// partial file is one's who works on it. Returns how many bytes were.
+    fn seed(
+        &self,
+        runs: &[Run],
+        seed: Seed,
+        send: &mut dyn FnMut(Seed) -> Result<u64, Fault>,
+        state_of: &mut find::StateOf<'_>,
+    ) -> Result<u64, Fault> {
+        let mut copied = 0;
+        let mut pieces: Vec<SeedPiece> = Vec::new();
+        let mut flush = |pieces: &mut Vec<SeedPiece>| {
+            let pieces = std::mem::take(pieces);
+            if !pieces.is_empty() {
+                let seed = seed.clone();
+                copied += send(Seed { pieces, ..seed })?;
+            }
+            Ok(())
+        };
+        let shape = (seed.block_bytes, seed.length, seed.digest);
+        cut(runs, shape, state_of, &mut |piece| {
+            pieces.push(piece);
+            if pieces.len() >= PIECES_MAX {
+                flush(&mut pieces)?;
+            }
+            Ok(!self.is_stopped())
+        })?;
+        flush(&mut pieces)?;
+        Ok(copied)
+    }
+}
+
+const FIND: &str = "look for what is new";
+
+fn odd(cause: &str) -> Fault {
+    Fault::new(Code::SourceChanged, FIND, cause)
+}
+
+/// The version of a file, and its bytes.
+fn version(file: &dyn Source) -> Result<(SourceTag, u64), Fault> {
+    let info = file.info();
+    let length = info.length.filter(|_| info.tag != SourceTag::default());
+    let length = length.ok_or_else(|| Fault::new(Code::Unsupported, FIND, "it has no versions"));
+    length.map(|length| (info.tag, length))
+}
+
+/// Whether enough of `data` bytes was found.
+fn pays(runs: &[Run], data: u64) -> bool {
+    let found: u64 = runs.iter().map(|run| run.length).sum();
+    found > 0 && found >= data / SHARE_MIN
+}
+
+fn told(target: &[u8], seeded: Result<u64, Fault>) {
+    let target = target.escape_ascii();
+    match seeded {
+        Ok(bytes) => tracing::debug!(%target, bytes, "the old file has these of the new one"),
+        // The transfer tells what is really wrong.
+        Err(fault) => tracing::debug!(%target, %fault, "the old file was of no use"),
+    }
+}
