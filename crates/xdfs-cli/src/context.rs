@@ -7,6 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use xdfs::security::FirstUse;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::console::Console;
@@ -164,6 +165,11 @@ impl Kept {
             Console::new(OutputFlags::default()).say(&text);
         }
         Ok(visit)
+    }
+
+    /// The server, once, if nobody knew it and the session came to trust it.
+    pub(crate) fn first_use(&self) -> Option<FirstUse> {
+        self.state().visit.as_ref().and_then(Visit::first_use)
     }
 
     /// The session if it is open.

@@ -139,9 +139,8 @@ impl Shell {
         };
         let home = shell.home.clone();
         let entered = shell.enter(home);
-        if let Ok(visit) = shell.kept.visit()
-            && let Some(server) = visit.first_use()
-        {
+        // Also if it lets nobody in: it is known now.
+        if let Some(server) = shell.kept.first_use() {
             console.say(&first_use_text(&server));
         }
         entered?;
