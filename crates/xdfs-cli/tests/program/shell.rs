@@ -50,7 +50,6 @@ truncate -s 10 third
 cat new
 get third back
 get -f ../file .
-mkdir sub
 cp :third copied
 cp copied :sub/
 put -r ../here/tree sub
