@@ -108,6 +108,7 @@ mod tests {
                 "xdfs-serve.1",
                 "xdfs-cp.1",
                 "xdfs-sync.1",
+                "xdfs-shell.1",
                 "xdfs-ls.1",
                 "xdfs-stat.1",
                 "xdfs-cat.1",

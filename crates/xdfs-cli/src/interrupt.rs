@@ -23,8 +23,7 @@ impl Interrupt {
         let interrupt = Self::default();
         let seen = interrupt.clone();
         handle_signals(move || {
-            let first = !seen.requested.swap(true, Ordering::SeqCst);
-            if first && seen.orderly.load(Ordering::SeqCst) {
+            if seen.request() && seen.is_orderly() {
                 return;
             }
             at_once();
@@ -43,10 +42,14 @@ impl Interrupt {
         self.requested.load(Ordering::SeqCst)
     }
 
-    /// Asks for an end, as a signal would.
-    #[cfg(test)]
-    pub(crate) fn request(&self) {
-        self.requested.store(true, Ordering::SeqCst);
+    /// Whether an orderly end is possible now.
+    pub(crate) fn is_orderly(&self) -> bool {
+        self.orderly.load(Ordering::SeqCst)
+    }
+
+    /// Asks for an end, as a signal would; returns whether nobody did before.
+    pub(crate) fn request(&self) -> bool {
+        !self.requested.swap(true, Ordering::SeqCst)
     }
 
     /// The fault of a run that was stopped.

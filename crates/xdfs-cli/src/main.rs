@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod context;
 mod cp;
 mod demo;
 mod exit_codes;
@@ -26,6 +27,7 @@ mod rate;
 mod report;
 mod serve;
 mod session;
+mod shell;
 mod size;
 mod state;
 mod sync;
@@ -35,28 +37,36 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use context::Context;
 use flags::{Cli, Command};
 
 fn main() -> ExitCode {
-    let code = match Cli::parse_from(flags::words(std::env::args_os())).command {
+    let cli = Cli::parse_from(flags::words(std::env::args_os()));
+    ExitCode::from(carry_out(&Context::default(), cli.command))
+}
+
+/// Carries out a command and returns the exit code.
+fn carry_out(context: &Context, command: Command) -> u8 {
+    match command {
         Command::Serve(flags) => serve::run(flags),
-        Command::Cp(flags) => cp::run(&flags),
-        Command::Sync(flags) => sync::run(&flags),
-        Command::Ls(flags) => paths::ls(&flags),
-        Command::Stat(flags) => paths::stat(&flags),
-        Command::Cat(flags) => paths::cat(&flags),
-        Command::Find(flags) => paths::find(&flags),
-        Command::Sum(flags) => paths::sum(&flags),
-        Command::Df(flags) => paths::df(&flags),
-        Command::Du(flags) => paths::du(&flags),
-        Command::Mkdir(flags) => paths::mkdir(&flags),
-        Command::Rm(flags) => paths::rm(&flags),
-        Command::Mv(flags) => paths::mv(&flags),
-        Command::Ln(flags) => paths::ln(&flags),
-        Command::Touch(flags) => paths::touch(&flags),
-        Command::Chmod(flags) => paths::chmod(&flags),
-        Command::Chown(flags) => paths::chown(&flags),
-        Command::Truncate(flags) => paths::truncate(&flags),
+        Command::Cp(flags) => cp::run(context, &flags),
+        Command::Sync(flags) => sync::run(context, &flags),
+        Command::Shell(flags) => shell::run(&flags),
+        Command::Ls(flags) => paths::ls(context, &flags),
+        Command::Stat(flags) => paths::stat(context, &flags),
+        Command::Cat(flags) => paths::cat(context, &flags),
+        Command::Find(flags) => paths::find(context, &flags),
+        Command::Sum(flags) => paths::sum(context, &flags),
+        Command::Df(flags) => paths::df(context, &flags),
+        Command::Du(flags) => paths::du(context, &flags),
+        Command::Mkdir(flags) => paths::mkdir(context, &flags),
+        Command::Rm(flags) => paths::rm(context, &flags),
+        Command::Mv(flags) => paths::mv(context, &flags),
+        Command::Ln(flags) => paths::ln(context, &flags),
+        Command::Touch(flags) => paths::touch(context, &flags),
+        Command::Chmod(flags) => paths::chmod(context, &flags),
+        Command::Chown(flags) => paths::chown(context, &flags),
+        Command::Truncate(flags) => paths::truncate(context, &flags),
         Command::Perf(flags) => perf::run(&flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Whoami(flags) => users::whoami(&flags),
@@ -65,6 +75,5 @@ fn main() -> ExitCode {
         Command::User { command } => users::user(command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
-    };
-    ExitCode::from(code)
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions};
 
+use crate::context::Context;
 use crate::flags::PerfFlags;
 use crate::interrupt::Interrupt;
 use crate::progress;
@@ -60,7 +61,11 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
 fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<(), Fault> {
     let server = server_only(&flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
-    let session = Connector(flags.session.clone()).connect(&server)?;
+    let connector = Connector {
+        context: Context::default(),
+        flags: flags.session.clone(),
+    };
+    let session = connector.connect(&server)?;
     let options = TransferOptions {
         length: flags.bytes,
         duration: duration(flags),

@@ -14,6 +14,7 @@ use xdfs::{
 };
 
 use crate::interrupt::Interrupt;
+use crate::session::Running;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 60 << 10;
@@ -30,25 +31,6 @@ pub(crate) fn is_pipe(client: &Client, path: &[u8]) -> bool {
     matches!(client.call(call), Ok(Answer::Attributes(found)) if found.kind == FileKind::Fifo)
 }
 
-/// Writes to standard output what comes out of a pipe, until nobody writes to it any more.
-pub(crate) fn print(client: &Client, path: &[u8], length: Option<u64>) -> Result<(), Fault> {
-    let file = client.open_file(path, &OpenOptions::reading())?;
-    let mut rest = (&file).take(length.unwrap_or(u64::MAX));
-    let mut out = io::stdout().lock();
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let read = rest
-            .read(&mut piece)
-            .map_err(|error| fault_of(error, path))?;
-        if read == 0 {
-            return file.close();
-        }
-        // At once: somebody may wait for it.
-        let written = out.write_all(&piece[..read]).and_then(|()| out.flush());
-        written.map_err(|error| Fault::from_io("write to standard output", "", &error))?;
-    }
-}
-
 fn fault_of(error: io::Error, path: &[u8]) -> Fault {
     let kind = error.kind();
     match error.into_inner().map(|inner| inner.downcast::<Fault>()) {
@@ -57,9 +39,21 @@ fn fault_of(error: io::Error, path: &[u8]) -> Fault {
     }
 }
 
-/// Standard input on its way into a pipe.
+/// Which way bytes flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// From standard input into a pipe.
+    Into,
+    /// Out of a pipe to standard output.
+    OutOf,
+}
+
+/// A standard stream on its way into a pipe, or what comes out of one on its way to a standard
+/// stream.
 #[derive(Debug)]
-pub(crate) struct Pouring {
+pub(crate) struct Flow {
+    direction: Direction,
+    client: Arc<Client>,
     shared: Arc<Shared>,
     end: mpsc::Receiver<Result<(), Fault>>,
     result: Option<Result<(), Fault>>,
@@ -73,20 +67,44 @@ struct Shared {
     is_cancelled: AtomicBool,
 }
 
-impl Pouring {
+impl Flow {
+    /// Begins to write standard input into a pipe.
+    pub(crate) fn into_pipe(client: Arc<Client>, path: &[u8]) -> Self {
+        Self::start(Direction::Into, client, path, pour)
+    }
+
+    /// Begins to write to standard output what comes out of a pipe, until nobody writes to it any
+    /// more, or up to `length` bytes.
+    pub(crate) fn out_of_pipe(client: Arc<Client>, path: &[u8], length: Option<u64>) -> Self {
+        let act = move |client: &Client, path: &[u8], shared: &Shared| {
+            print(client, path, length.unwrap_or(u64::MAX), shared)
+        };
+        Self::start(Direction::OutOf, client, path, act)
+    }
+
     /// Begins, in a thread of its own: both ends may be silent for long.
-    pub(crate) fn start(client: Arc<Client>, path: &[u8]) -> Self {
+    fn start(
+        direction: Direction,
+        client: Arc<Client>,
+        path: &[u8],
+        act: impl FnOnce(&Client, &[u8], &Shared) -> Result<(), Fault> + Send + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared::default());
         let (teller, end) = mpsc::channel();
-        let (theirs, to) = (Arc::clone(&shared), path.to_vec());
+        let (theirs, at, own) = (Arc::clone(&shared), path.to_vec(), Arc::clone(&client));
         let work = move || {
+            let outcome = act(&own, &at, &theirs);
+            // A session isn't ended by this thread, which nobody waits for.
+            drop(own);
             // If it was cancelled nobody listens.
-            let _ = teller.send(pour(&client, &to, &theirs));
+            let _ = teller.send(outcome);
         };
         let thread = thread::Builder::new().name("xdfs-pipe".into());
         let failed = thread.spawn(work).err();
         let result = failed.map(|error| Err(Fault::from_io("start a thread", "", &error)));
         Self {
+            direction,
+            client,
             shared,
             end,
             result,
@@ -95,13 +113,22 @@ impl Pouring {
         }
     }
 
-    pub(crate) fn progress(&mut self, timeout: Duration) -> Option<Progress> {
+    fn operation(&self) -> &'static str {
+        match self.direction {
+            Direction::Into => "write to a pipe",
+            Direction::OutOf => "read from a pipe",
+        }
+    }
+}
+
+impl Running for Flow {
+    fn progress(&mut self, timeout: Duration) -> Option<Progress> {
         if self.result.is_some() {
             return None;
         }
         if self.shared.is_cancelled.load(Ordering::Relaxed) {
             // The thread may wait for input that never comes.
-            self.result = Some(Err(Interrupt::fault("write to a pipe")));
+            self.result = Some(Err(Interrupt::fault(self.operation())));
             return None;
         }
         match self.end.recv_timeout(timeout) {
@@ -116,21 +143,24 @@ impl Pouring {
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let cause = "the thread that did it ended by a defect of the program";
-                self.result = Some(Err(Fault::new(Code::Internal, "write to a pipe", cause)));
+                let fault = Fault::new(Code::Internal, self.operation(), cause);
+                self.result = Some(Err(fault));
             }
         }
         None
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.result.is_some()
     }
 
-    pub(crate) fn cancel(&self) {
+    fn cancel(&self) {
         self.shared.is_cancelled.store(true, Ordering::Relaxed);
+        // What waits at the server would take what others want from the pipe.
+        self.client.stop();
     }
 
-    pub(crate) fn wait(mut self) -> Result<TransferResult, Fault> {
+    fn wait(mut self) -> Result<TransferResult, Fault> {
         let result = loop {
             if let Some(result) = self.result.take() {
                 break result;
@@ -145,8 +175,33 @@ impl Pouring {
             retransmitted_bytes: 0,
             digest: DigestValue::None,
             target: self.path,
-            limited_by: LimitedBy::TargetWrite,
+            limited_by: match self.direction {
+                Direction::Into => LimitedBy::TargetWrite,
+                Direction::OutOf => LimitedBy::SourceRead,
+            },
         })
+    }
+}
+
+fn print(client: &Client, path: &[u8], length: u64, shared: &Shared) -> Result<(), Fault> {
+    let file = client.open_file(path, &OpenOptions::reading())?;
+    let mut rest = (&file).take(length);
+    let mut out = io::stdout();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let read = rest
+            .read(&mut piece)
+            .map_err(|error| fault_of(error, path))?;
+        if read == 0 {
+            return file.close();
+        }
+        if shared.is_cancelled.load(Ordering::Relaxed) {
+            return Err(Interrupt::fault("read from a pipe"));
+        }
+        // At once: somebody may wait for it.
+        let written = out.write_all(&piece[..read]).and_then(|()| out.flush());
+        written.map_err(|error| Fault::from_io("write to standard output", "", &error))?;
+        shared.bytes.fetch_add(read as u64, Ordering::Relaxed);
     }
 }
 

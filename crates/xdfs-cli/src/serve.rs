@@ -163,12 +163,13 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
 /// Begins to write the log to standard error, if there is to be one.
 pub(crate) fn start_log(level: Option<Level>) {
     if let Some(level) = level {
-        tracing_subscriber::fmt()
+        let log = tracing_subscriber::fmt()
             .compact()
             .with_ansi(false)
             .with_writer(std::io::stderr)
-            .with_max_level(level)
-            .init();
+            .with_max_level(level);
+        // In a shell an earlier command may have started it, or the shell itself.
+        let _ = log.try_init();
     }
 }
 

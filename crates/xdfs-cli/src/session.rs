@@ -3,9 +3,9 @@
 //! The traits exist so that the order of files, retries and cancelling can be tested without a
 //! network. They add nothing of their own.
 
-use std::cell::Cell;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use xdfs::{
     TransferResult,
 };
 
+use crate::context::Context;
 use crate::flags::SessionFlags;
 use crate::identity;
 use crate::interrupt::Interrupt;
-use crate::pipe::{self, Pouring};
+use crate::pipe::{self, Flow};
 use crate::report::{Label, Reporter};
 
 /// How often the wish to stop is looked at, and progress drawn.
@@ -98,28 +99,84 @@ pub(crate) trait Running {
 
 /// Opens sessions of the library, all with the same options.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector(pub(crate) SessionFlags);
+pub(crate) struct Connector {
+    /// Where they come from.
+    pub(crate) context: Context,
+    /// How they are.
+    pub(crate) flags: SessionFlags,
+}
+
+impl Connector {
+    /// A session with the server of `place`.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub(crate) fn visit(&self, place: &RemotePlace) -> Result<Visit, Fault> {
+        self.context.visit(place, || {
+            Ok(ClientOptions {
+                security: identity::security(&self.flags.security, place)?,
+                ..self.flags.client_options()
+            })
+        })
+    }
+}
 
 impl Connect for Connector {
     type Session = Visit;
 
     fn connect(&self, place: &RemotePlace) -> Result<Visit, Fault> {
-        let options = ClientOptions {
-            security: identity::security(&self.0.security, place)?,
-            ..self.0.client_options()
-        };
-        Ok(Visit {
-            client: Arc::new(Client::connect(place, options)?),
-            told: Rc::default(),
-        })
+        self.visit(place)
     }
 }
 
-/// A session of the library whose user is told when it trusts a server that nobody knew.
-#[derive(Debug)]
+/// A session of the library whose user is told when it trusts a server that nobody knew. Cheap to
+/// clone; the session ends with the last one.
+#[derive(Clone, Debug)]
 pub(crate) struct Visit {
     client: Arc<Client>,
-    told: Rc<Cell<bool>>,
+    told: Arc<AtomicBool>,
+}
+
+impl Visit {
+    /// A session that was opened just now.
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Self {
+            client,
+            told: Arc::default(),
+        }
+    }
+
+    /// The session, to be shared with other threads.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The server, once, if nobody knew it and the session came to trust it.
+    pub(crate) fn first_use(&self) -> Option<FirstUse> {
+        first_use(&self.client, &self.told)
+    }
+
+    /// What was told of an earlier session with the same server isn't told again.
+    pub(crate) fn keep_told(&mut self, before: &Self) {
+        self.told = Arc::clone(&before.told);
+    }
+}
+
+impl Deref for Visit {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+fn first_use(client: &Client, told: &AtomicBool) -> Option<FirstUse> {
+    if told.load(Ordering::Relaxed) {
+        return None;
+    }
+    let found = client.first_use();
+    told.store(found.is_some(), Ordering::Relaxed);
+    found
 }
 
 impl Session for Visit {
@@ -132,14 +189,21 @@ impl Session for Visit {
                 from: LocalPlace::Standard,
                 to,
             } if !options.dry_run && pipe::is_pipe(&self.client, to) => {
-                Way::Pipe(Pouring::start(Arc::clone(&self.client), to))
+                Way::Pipe(Flow::into_pipe(Arc::clone(&self.client), to))
+            }
+            Route::Download {
+                from,
+                to: LocalPlace::Standard,
+            } if !options.dry_run && options.offset == 0 && pipe::is_pipe(&self.client, from) => {
+                let client = Arc::clone(&self.client);
+                Way::Pipe(Flow::out_of_pipe(client, from, options.length))
             }
             _ => Way::Transfer(self.client.start(route, options)?),
         };
         Ok(VisitRunning {
             way,
             client: Arc::downgrade(&self.client),
-            told: Rc::clone(&self.told),
+            told: Arc::clone(&self.told),
         })
     }
 }
@@ -149,8 +213,8 @@ impl Session for Visit {
 enum Way {
     /// By a transfer.
     Transfer(Transfer),
-    /// Into a named pipe.
-    Pipe(Pouring),
+    /// Into a named pipe or out of it.
+    Pipe(Flow),
 }
 
 /// A transfer of a [`Visit`].
@@ -158,7 +222,7 @@ enum Way {
 pub(crate) struct VisitRunning {
     way: Way,
     client: Weak<Client>,
-    told: Rc<Cell<bool>>,
+    told: Arc<AtomicBool>,
 }
 
 impl Running for VisitRunning {
@@ -177,12 +241,7 @@ impl Running for VisitRunning {
     }
 
     fn first_use(&mut self) -> Option<FirstUse> {
-        if self.told.get() {
-            return None;
-        }
-        let found = self.client.upgrade()?.first_use();
-        self.told.set(found.is_some());
-        found
+        first_use(&*self.client.upgrade()?, &self.told)
     }
 
     fn cancel(&self) {

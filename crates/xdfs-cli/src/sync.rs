@@ -3,17 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use xdfs::{
-    Client, ClientOptions, Code, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent,
-    TreeOptions,
-};
+use xdfs::{Code, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent, TreeOptions};
 
+use crate::context::Context;
 use crate::flags::SyncFlags;
-use crate::identity;
-use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
 use crate::serve::start_log;
+use crate::session::Connector;
 
 /// Which way it goes.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ enum Route {
 }
 
 /// Carries out the command and returns the exit code.
-pub(crate) fn run(flags: &SyncFlags) -> u8 {
+pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
     start_log(flags.output.log_level());
     let label = Label {
         source: flags.source.to_string_lossy().into_owned(),
@@ -39,7 +36,7 @@ pub(crate) fn run(flags: &SyncFlags) -> u8 {
             dry_run: flags.dry_run,
         },
     );
-    match sync(flags, &label, &mut reporter) {
+    match sync(context, flags, &label, &mut reporter) {
         Ok(result) => reporter.sync_done(&label, &result),
         Err(fault) => reporter.failure(None, &fault),
     }
@@ -83,24 +80,24 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
     })
 }
 
-fn sync(flags: &SyncFlags, label: &Label, reporter: &mut Reporter) -> Result<SyncResult, Fault> {
+fn sync(
+    context: &Context,
+    flags: &SyncFlags,
+    label: &Label,
+    reporter: &mut Reporter,
+) -> Result<SyncResult, Fault> {
     let route = route(flags)?;
     let options = options(flags)?;
     let (Route::Up(_, server) | Route::Down(server, _)) = &route;
-    let session = &flags.session;
-    let client = Client::connect(
-        server,
-        ClientOptions {
-            security: identity::security(&session.security, server)?,
-            ..session.client_options()
-        },
-    )?;
-    let interrupt = Interrupt::install(|| ())?;
+    let connector = Connector {
+        context: context.clone(),
+        flags: flags.session.clone(),
+    };
+    let client = connector.visit(server)?;
+    let interrupt = context.interrupt()?;
     interrupt.orderly(true);
-    let mut told = false;
     let mut observer = |event: TreeEvent<'_>| {
-        if !told && let Some(found) = client.first_use() {
-            told = true;
+        if let Some(found) = client.first_use() {
             reporter.first_use(&found);
         }
         match event {
@@ -121,7 +118,7 @@ fn sync(flags: &SyncFlags, label: &Label, reporter: &mut Reporter) -> Result<Syn
             client.sync_from(&source.path, target, &options, &mut observer)
         }
     };
-    if !told && let Some(found) = client.first_use() {
+    if let Some(found) = client.first_use() {
         reporter.first_use(&found);
     }
     result

@@ -1,6 +1,7 @@
 //! Fault injection and other tools for tests of xdfs. Not published.
 //!
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
+//! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
 //! - [`process::Guard`] runs a program and never outlives its test.
 //! - [`wait::until`] waits for a fact, with a deadline.
@@ -16,6 +17,8 @@
 
 pub mod process;
 pub mod proxy;
+#[cfg(target_os = "linux")]
+pub mod terminal;
 pub mod tree;
 pub mod wait;
 #[cfg(target_os = "linux")]

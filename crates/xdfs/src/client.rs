@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::kernel::Readiness;
@@ -281,6 +282,26 @@ impl Client {
     /// Takes one channel out of the session in an orderly way; another takes its place.
     pub fn leave_channel(&self) {
         let _ = self.commands.send(Command::Leave);
+    }
+
+    /// Why the session has ended; `None` as long as it has not. Nothing more can be done with it
+    /// then, but another client can be connected.
+    #[must_use]
+    pub fn ended(&self) -> Option<Fault> {
+        self.end.known()
+    }
+
+    /// Ends the session at once, without waiting for transfers, calls and files: they fail soon
+    /// after, also those that other threads wait for. What has become durable of a transfer stays
+    /// and can be resumed.
+    pub fn stop(&self) {
+        self.line.stop();
+        self.stop_session();
+    }
+
+    pub(crate) fn stop_session(&self) {
+        // A session that has ended needs no order.
+        let _ = self.commands.send(Command::Drain(Duration::ZERO));
     }
 
     /// Ends the session in an orderly way, when its transfers and calls have ended; listings end at

@@ -197,6 +197,11 @@ impl SessionEnd {
         EndTeller(self.clone())
     }
 
+    /// Why it ended; `None` as long as it has not.
+    pub(crate) fn known(&self) -> Option<Fault> {
+        self.0.get().cloned()
+    }
+
     /// Why it ended. To be asked only when its thread has begun to end, for which it waits.
     pub(crate) fn fault(&self) -> Fault {
         self.0.wait().clone()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use xdfs::{Fault, TransferOptions};
 
+use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::report::{Reporter, Run};
@@ -15,11 +16,12 @@ use crate::serve::start_log;
 use crate::session::Connector;
 
 /// Carries out the command and returns the exit code.
-pub(crate) fn run(flags: &CpFlags) -> u8 {
+pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
     if flags.recursive || flags.archive {
-        return run_trees(flags);
+        return run_trees(context, flags);
     }
+    let connector = connector(context, flags);
     let planned = plan::plan(flags);
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
@@ -40,8 +42,8 @@ pub(crate) fn run(flags: &CpFlags) -> u8 {
         },
     );
     let copied = planned.and_then(|jobs| {
-        let interrupt = Interrupt::install(|| ())?;
-        copy(flags, jobs, &interrupt, &mut reporter)
+        let interrupt = context.interrupt()?;
+        copy(&connector, flags, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -49,10 +51,18 @@ pub(crate) fn run(flags: &CpFlags) -> u8 {
     reporter.finish()
 }
 
+fn connector(context: &Context, flags: &CpFlags) -> Connector {
+    Connector {
+        context: context.clone(),
+        flags: flags.session.clone(),
+    }
+}
+
 /// The same, where sources may be directories.
-fn run_trees(flags: &CpFlags) -> u8 {
+fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
+    let connector = connector(context, flags);
     let mut files = flags.clone();
-    let trees = tree::sort_out(&mut files);
+    let trees = tree::sort_out(&connector, &mut files);
     let planned = trees.and_then(|trees| {
         let jobs = if files.sources.is_empty() {
             Vec::new()
@@ -73,13 +83,13 @@ fn run_trees(flags: &CpFlags) -> u8 {
         },
     );
     let copied = planned.and_then(|(trees, jobs)| {
-        let interrupt = Interrupt::install(|| ())?;
+        let interrupt = context.interrupt()?;
         interrupt.orderly(true);
-        tree::copy(flags, &trees, &interrupt, &mut reporter);
+        tree::copy(&connector, flags, &trees, &interrupt, &mut reporter);
         if jobs.is_empty() {
             return Ok(());
         }
-        copy(&files, jobs, &interrupt, &mut reporter)
+        copy(&connector, &files, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -92,12 +102,12 @@ fn run_trees(flags: &CpFlags) -> u8 {
 /// # Errors
 /// The run could not begin.
 fn copy(
+    connector: &Connector,
     flags: &CpFlags,
     jobs: Vec<plan::Job>,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<(), Fault> {
-    let connector = Connector(flags.session.clone());
     let pause = |time: Duration| {
         let mut left = time;
         while !left.is_zero() && !interrupt.requested() {
@@ -106,7 +116,7 @@ fn copy(
             left -= step;
         }
     };
-    queue::Queue::new(&connector, transfer_options(flags), interrupt, &pause).run(jobs, reporter);
+    queue::Queue::new(connector, transfer_options(flags), interrupt, &pause).run(jobs, reporter);
     Ok(())
 }
 

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, FileKind, RemotePlace, TreeEvent,
-    TreeOptions, TreeResult,
+    Answer, Attributes, Call, Client, Code, Fault, FileKind, RemotePlace, TreeEvent, TreeOptions,
+    TreeResult,
 };
 
 use crate::flags::CpFlags;
-use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
+use crate::session::Connector;
 use crate::state;
 
 /// A tree to copy.
@@ -34,7 +34,7 @@ enum Route {
 ///
 /// # Errors
 /// A word that makes no sense, or a server that can't be asked.
-pub(crate) fn sort_out(flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
+pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
     let target = Place::parse(&flags.target)?;
     let mut trees = Vec::new();
     let mut rest = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn sort_out(flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
                 route: Route::Upload(path),
             }),
             (Place::Remote(server), Place::Local(path)) => {
-                let client = connect(flags, &server)?;
+                let client = connector.visit(&server)?;
                 let there = look(&client, &server.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
                     trees.push(Tree {
@@ -71,6 +71,7 @@ pub(crate) fn sort_out(flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
 
 /// Copies the trees. What fails is reported.
 pub(crate) fn copy(
+    connector: &Connector,
     flags: &CpFlags,
     trees: &[Tree],
     interrupt: &Interrupt,
@@ -80,7 +81,7 @@ pub(crate) fn copy(
         if interrupt.requested() {
             return;
         }
-        match copy_one(flags, tree, interrupt, reporter) {
+        match copy_one(connector, flags, tree, interrupt, reporter) {
             Ok(result) => reporter.tree_done(&tree.label, &result),
             Err(fault) => reporter.failure(Some(&tree.label), &fault),
         }
@@ -88,17 +89,16 @@ pub(crate) fn copy(
 }
 
 fn copy_one(
+    connector: &Connector,
     flags: &CpFlags,
     tree: &Tree,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<TreeResult, Fault> {
-    let client = connect(flags, &tree.server)?;
+    let client = connector.visit(&tree.server)?;
     let options = options(flags)?;
-    let mut told = false;
     let mut observer = |event: TreeEvent<'_>| {
-        if !told && let Some(found) = client.first_use() {
-            told = true;
+        if let Some(found) = client.first_use() {
             reporter.first_use(&found);
         }
         match event {
@@ -121,7 +121,7 @@ fn copy_one(
             client.download_tree(&tree.server.path, target, &options, &mut observer)
         }
     };
-    if !told && let Some(found) = client.first_use() {
+    if let Some(found) = client.first_use() {
         reporter.first_use(&found);
     }
     result
@@ -143,15 +143,6 @@ fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
         journal: state::trees(),
         begin_anew: flags.no_resume,
     })
-}
-
-fn connect(flags: &CpFlags, server: &RemotePlace) -> Result<Client, Fault> {
-    let session = &flags.session;
-    let options = ClientOptions {
-        security: identity::security(&session.security, server)?,
-        ..session.client_options()
-    };
-    Client::connect(server, options)
 }
 
 fn look(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {

@@ -323,12 +323,17 @@ const TESTS: [&str; 7] = [
     "-print0",
 ];
 
+/// Whether a word is a test of `find` that is written with one dash.
+pub(crate) fn is_find_test(word: &[u8]) -> bool {
+    TESTS.iter().any(|test| test.as_bytes() == word)
+}
+
 /// The words of the command line, with the tests of `find` in the form of long flags.
 pub(crate) fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_some_and(|command| command == "find") {
         for word in words.iter_mut().skip(2) {
-            if TESTS.iter().any(|test| word == test) {
+            if is_find_test(word.as_encoded_bytes()) {
                 let mut long = OsString::from("-");
                 long.push(&*word);
                 *word = long;

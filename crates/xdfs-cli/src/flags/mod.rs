@@ -10,6 +10,7 @@ mod filter;
 mod look;
 mod perf;
 mod serve;
+mod shell;
 mod sync;
 mod users;
 
@@ -26,10 +27,12 @@ pub(crate) use cp::{CpFlags, DurabilityFlag};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
 pub(crate) use look::{
-    CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, words,
+    CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, is_find_test,
+    words,
 };
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
+pub(crate) use shell::ShellFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
@@ -78,6 +81,8 @@ pub(crate) enum Command {
     Cp(CpFlags),
     /// Make a directory on one side equal to one on the other.
     Sync(SyncFlags),
+    /// Work on a server in one session, command by command.
+    Shell(ShellFlags),
     /// List what is in directories on a server.
     Ls(LsFlags),
     /// Show what is known of paths on a server.

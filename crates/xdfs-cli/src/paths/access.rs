@@ -5,11 +5,12 @@ use xdfs::{Answer, Attributes, Call, Client, Fault, FileKind};
 use super::operand::{Operand, last_part};
 use super::walk::{Found, Step, Walk};
 use super::work::{InFlight, Work, stat};
+use crate::context::Context;
 use crate::flags::{ChmodFlags, ChownFlags};
 
 /// Carries out `xdfs chmod` and returns the exit code.
-pub(crate) fn chmod(flags: &ChmodFlags) -> u8 {
-    let mut work = Work::new("chmod", &flags.common);
+pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
+    let mut work = Work::new(context, "chmod", &flags.common);
     let set = |path: &[u8], a: &Attributes| Call::SetMode {
         path: path.to_vec(),
         mode: flags.mode.apply(a.mode, a.kind == FileKind::Directory),
@@ -33,8 +34,8 @@ pub(crate) fn chmod(flags: &ChmodFlags) -> u8 {
 }
 
 /// Carries out `xdfs chown` and returns the exit code.
-pub(crate) fn chown(flags: &ChownFlags) -> u8 {
-    let mut work = Work::new("chown", &flags.common);
+pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
+    let mut work = Work::new(context, "chown", &flags.common);
     let set = |path: &[u8], follow: bool| Call::SetOwner {
         path: path.to_vec(),
         uid: flags.owner.uid,

@@ -7,6 +7,7 @@ use xdfs::{
 use super::operand::{Operand, is_root, join, last_part, text_of};
 use super::time;
 use super::work::{Work, stat};
+use crate::context::Context;
 use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};
 
 /// Permissions of a new directory before those who may not are taken out.
@@ -18,8 +19,8 @@ fn change(client: &Client, call: Call) -> Result<(), Fault> {
 }
 
 /// Carries out `xdfs mkdir` and returns the exit code.
-pub(crate) fn mkdir(flags: &MkdirFlags) -> u8 {
-    let mut work = Work::new("mkdir", &flags.common);
+pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
+    let mut work = Work::new(context, "mkdir", &flags.common);
     let mode = flags
         .mode
         .as_ref()
@@ -43,8 +44,8 @@ pub(crate) fn mkdir(flags: &MkdirFlags) -> u8 {
 }
 
 /// Carries out `xdfs rm` and returns the exit code.
-pub(crate) fn rm(flags: &RmFlags) -> u8 {
-    let mut work = Work::new("rm", &flags.common);
+pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
+    let mut work = Work::new(context, "rm", &flags.common);
     work.each(&flags.urls, |work, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";
@@ -111,8 +112,8 @@ fn two_servers(operation: &str) -> Fault {
 }
 
 /// Carries out `xdfs mv` and returns the exit code.
-pub(crate) fn mv(flags: &MvFlags) -> u8 {
-    let mut work = Work::new("mv", &flags.common);
+pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
+    let mut work = Work::new(context, "mv", &flags.common);
     // At least two, as the definition of the flags says.
     let Some((last, sources)) = flags.urls.split_last() else {
         return work.finish();
@@ -156,8 +157,8 @@ pub(crate) fn mv(flags: &MvFlags) -> u8 {
 }
 
 /// Carries out `xdfs ln` and returns the exit code.
-pub(crate) fn ln(flags: &LnFlags) -> u8 {
-    let mut work = Work::new("ln", &flags.common);
+pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
+    let mut work = Work::new(context, "ln", &flags.common);
     work.one(&text_of(&flags.link), |work| make_link(work, flags));
     work.finish()
 }
@@ -227,8 +228,8 @@ fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
 type Times = (i64, i64);
 
 /// Carries out `xdfs touch` and returns the exit code.
-pub(crate) fn touch(flags: &TouchFlags) -> u8 {
-    let mut work = Work::new("touch", &flags.common).with_transfers();
+pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
+    let mut work = Work::new(context, "touch", &flags.common).with_transfers();
     let times = match wanted_times(&mut work, flags) {
         Ok(times) => times,
         Err(fault) => {
@@ -291,8 +292,8 @@ fn wanted_times(work: &mut Work, flags: &TouchFlags) -> Result<Times, Fault> {
 }
 
 /// Carries out `xdfs truncate` and returns the exit code.
-pub(crate) fn truncate(flags: &TruncateFlags) -> u8 {
-    let mut work = Work::new("truncate", &flags.common).with_transfers();
+pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
+    let mut work = Work::new(context, "truncate", &flags.common).with_transfers();
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let path = operand.path.clone();

@@ -6,6 +6,7 @@ use super::operand::last_part;
 use super::time;
 use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
 use super::work::{Work, stat};
+use crate::context::Context;
 use crate::flags::FindFlags;
 
 /// What is looked for.
@@ -32,8 +33,8 @@ impl Tests<'_> {
 }
 
 /// Carries out the command and returns the exit code.
-pub(crate) fn find(flags: &FindFlags) -> u8 {
-    let mut work = Work::new("find", &flags.common);
+pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
+    let mut work = Work::new(context, "find", &flags.common);
     let quoting = work.quoting(flags.print0);
     let tests = Tests {
         flags,
@@ -68,7 +69,7 @@ pub(crate) fn find(flags: &FindFlags) -> u8 {
                 Step::Entry(_) | Step::Left(_) => {}
                 Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
             }
-            if work.is_unread() {
+            if work.is_over() {
                 break;
             }
         }

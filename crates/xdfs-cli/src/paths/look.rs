@@ -13,6 +13,7 @@ use super::text::{align, human};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, List as _};
 use super::work::{InFlight, Work, stat as look_at, unexpected};
+use crate::context::Context;
 use crate::flags::{LsFlags, StatFlags};
 
 /// Bytes of a block in the output of `stat`, as usual there.
@@ -46,8 +47,8 @@ struct Directory {
 }
 
 /// Carries out `xdfs ls` and returns the exit code.
-pub(crate) fn ls(flags: &LsFlags) -> u8 {
-    let mut work = Work::new("ls", &flags.common);
+pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
+    let mut work = Work::new(context, "ls", &flags.common);
     let mut look = Look {
         flags,
         quoting: work.quoting(flags.zero),
@@ -141,7 +142,7 @@ fn list(work: &mut Work, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) 
         let Some((path, Some(pending))) = later.pop() else {
             return;
         };
-        if work.is_unread() {
+        if work.is_over() {
             return;
         }
         let mut items = Vec::new();
@@ -278,8 +279,8 @@ impl Look<'_> {
 }
 
 /// Carries out `xdfs stat` and returns the exit code.
-pub(crate) fn stat(flags: &StatFlags) -> u8 {
-    let mut work = Work::new("stat", &flags.common);
+pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
+    let mut work = Work::new(context, "stat", &flags.common);
     let quoting = work.quoting(false);
     let zone = TimeZone::system();
     work.each(&flags.urls, |work, operand| {

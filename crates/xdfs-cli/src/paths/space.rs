@@ -1,6 +1,7 @@
 //! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and the space that it takes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use xdfs::{Answer, Call, DigestKind, LocalPlace, TransferOptions};
 
@@ -9,13 +10,14 @@ use super::operand::last_part;
 use super::text::{align, space};
 use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
 use super::work::{Work, stat, unexpected};
+use crate::context::Context;
 use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
 use crate::json::Digest;
-use crate::pipe;
+use crate::pipe::{self, Flow};
 use crate::progress;
 
 /// Carries out `xdfs cat` and returns the exit code.
-pub(crate) fn cat(flags: &CatFlags) -> u8 {
+pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     let common = PathFlags {
         json: false,
         verbose: flags.verbose,
@@ -28,23 +30,23 @@ pub(crate) fn cat(flags: &CatFlags) -> u8 {
         digest: DigestKind::Crc64Nvme,
         ..TransferOptions::default()
     };
-    let mut work = Work::new("cat", &common).with_transfers();
+    let mut work = Work::new(context, "cat", &common).with_transfers();
     // One after the other: they share standard output.
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         // First, since who writes into a pipe would hear that somebody opened it and went away.
         if flags.offset == 0 && pipe::is_pipe(&client, &operand.path) {
-            return pipe::print(&client, &operand.path, flags.length);
+            let client = Arc::clone(client.client());
+            return work.follow(Flow::out_of_pipe(client, &operand.path, flags.length));
         }
-        let transfer = client.download(&operand.path, &LocalPlace::Standard, &options)?;
-        transfer.wait().map(|_| ())
+        work.follow(client.download(&operand.path, &LocalPlace::Standard, &options)?)
     });
     work.finish()
 }
 
 /// Carries out `xdfs sum` and returns the exit code.
-pub(crate) fn sum(flags: &SumFlags) -> u8 {
-    let mut work = Work::new("sum", &flags.common);
+pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
+    let mut work = Work::new(context, "sum", &flags.common);
     let quoting = work.quoting(false);
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
@@ -77,8 +79,8 @@ pub(crate) fn sum(flags: &SumFlags) -> u8 {
 }
 
 /// Carries out `xdfs df` and returns the exit code.
-pub(crate) fn df(flags: &DfFlags) -> u8 {
-    let mut work = Work::new("df", &flags.common);
+pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
+    let mut work = Work::new(context, "df", &flags.common);
     let quoting = work.quoting(false);
     let unit = if flags.human_readable {
         "Size"
@@ -141,8 +143,8 @@ fn percent(used: u64, available: u64) -> String {
 }
 
 /// Carries out `xdfs du` and returns the exit code.
-pub(crate) fn du(flags: &DuFlags) -> u8 {
-    let mut work = Work::new("du", &flags.common);
+pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
+    let mut work = Work::new(context, "du", &flags.common);
     let quoting = work.quoting(false);
     // Files with several names that were counted, by file system and number.
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
@@ -193,7 +195,7 @@ pub(crate) fn du(flags: &DuFlags) -> u8 {
                 }
                 Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
             }
-            if work.is_unread() {
+            if work.is_over() {
                 break;
             }
         }

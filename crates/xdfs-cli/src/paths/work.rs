@@ -1,10 +1,9 @@
 //! What every command about paths does: sessions, output, failures, the exit code.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
-use std::rc::Rc;
+use std::time::Duration;
 
 use xdfs::{
     Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, RemotePlace,
@@ -14,21 +13,17 @@ use super::json::{Said, SummaryBody, error_line};
 use super::operand::{Operand, same_session, text_of};
 use super::quote::Quoting;
 use crate::console::Console;
+use crate::context::Context;
 use crate::flags::{PathFlags, SecurityFlags};
 use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::serve::start_log;
-use crate::session::first_use_text;
+use crate::session::{Running, Visit, first_use_text};
 
+/// How often the wish to stop is looked at while a transfer goes on.
+const TICK: Duration = Duration::from_millis(100);
 /// Calls that are made before the first of them is answered.
 const CALLS_AHEAD: usize = 64;
-
-/// A session with a server.
-struct Visit {
-    place: RemotePlace,
-    client: Rc<Client>,
-    told: Cell<bool>,
-}
 
 /// A command about paths while it is carried out.
 pub(crate) struct Work {
@@ -39,13 +34,14 @@ pub(crate) struct Work {
     out: BufWriter<Stdout>,
     /// Nobody reads what is printed any more.
     unread: bool,
-    visits: Vec<Visit>,
+    context: Context,
+    visits: Vec<(RemotePlace, Visit)>,
     /// Number of channels of a session; `None` leaves it to the library.
     channels: Option<u32>,
     operands: u64,
     failed: u64,
     exit: u8,
-    _interrupt: Option<Interrupt>,
+    interrupt: Interrupt,
 }
 
 /// An answer that doesn't belong to its call.
@@ -60,7 +56,7 @@ pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
 
 impl Work {
     /// Begins a command.
-    pub(crate) fn new(command: &'static str, flags: &PathFlags) -> Self {
+    pub(crate) fn new(context: &Context, command: &'static str, flags: &PathFlags) -> Self {
         start_log(flags.output().log_level());
         let mut work = Self {
             command,
@@ -69,16 +65,17 @@ impl Work {
             console: Console::new(flags.output()),
             out: BufWriter::new(std::io::stdout()),
             unread: false,
+            context: context.clone(),
             visits: Vec::new(),
             channels: Some(1),
             operands: 0,
             failed: 0,
             exit: 0,
-            _interrupt: None,
+            interrupt: Interrupt::default(),
         };
-        // Nothing is worth saving here: a signal ends the program at once.
-        match Interrupt::install(|| ()) {
-            Ok(interrupt) => work._interrupt = Some(interrupt),
+        // Nothing is worth saving here: a signal ends the program, or the command, at once.
+        match context.interrupt() {
+            Ok(interrupt) => work.interrupt = interrupt,
             Err(fault) => work.fault(None, &fault),
         }
         work
@@ -95,9 +92,23 @@ impl Work {
         self.json
     }
 
-    /// Whether going on makes no sense, as nobody reads what is printed.
-    pub(crate) fn is_unread(&self) -> bool {
-        self.unread
+    /// Whether going on makes no sense: nobody reads what is printed, or the user wants to stop.
+    pub(crate) fn is_over(&self) -> bool {
+        self.unread || self.interrupt.requested()
+    }
+
+    /// Waits for the end of a transfer.
+    ///
+    /// # Errors
+    /// The fault that ended it.
+    pub(crate) fn follow(&self, mut running: impl Running) -> Result<(), Fault> {
+        while !running.is_finished() {
+            if self.interrupt.requested() {
+                running.cancel();
+            }
+            let _ = running.progress(TICK);
+        }
+        running.wait().map(|_| ())
     }
 
     /// How names are written on standard output.
@@ -113,23 +124,20 @@ impl Work {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(crate) fn client(&mut self, operand: &Operand) -> Result<Rc<Client>, Fault> {
+    pub(crate) fn client(&mut self, operand: &Operand) -> Result<Visit, Fault> {
         let place = &operand.place;
-        if let Some(visit) = self.visits.iter().find(|v| same_session(&v.place, place)) {
-            return Ok(Rc::clone(&visit.client));
+        if let Some((_, visit)) = self.visits.iter().find(|(at, _)| same_session(at, place)) {
+            return Ok(visit.clone());
         }
-        let options = ClientOptions {
-            channels: self.channels,
-            security: identity::security(&self.security, place)?,
-            ..ClientOptions::default()
-        };
-        let client = Rc::new(Client::connect(place, options)?);
-        self.visits.push(Visit {
-            place: place.clone(),
-            client: Rc::clone(&client),
-            told: Cell::new(false),
-        });
-        Ok(client)
+        let visit = self.context.visit(place, || {
+            Ok(ClientOptions {
+                channels: self.channels,
+                security: identity::security(&self.security, place)?,
+                ..ClientOptions::default()
+            })
+        })?;
+        self.visits.push((place.clone(), visit.clone()));
+        Ok(visit)
     }
 
     /// Does something for each of the operands, whatever comes of the others.
@@ -139,7 +147,7 @@ impl Work {
         mut act: impl FnMut(&mut Self, &Operand) -> Result<(), Fault>,
     ) {
         for word in words {
-            if self.unread {
+            if self.is_over() {
                 break;
             }
             self.one(&text_of(word), |work| act(work, &Operand::parse(word)?));
@@ -159,14 +167,11 @@ impl Work {
     }
 
     fn tell_first_use(&mut self) {
-        for visit in &self.visits {
-            if !visit.told.get()
-                && let Some(server) = visit.client.first_use()
+        for (_, visit) in &self.visits {
+            if let Some(server) = visit.first_use()
+                && !self.json
             {
-                visit.told.set(true);
-                if !self.json {
-                    self.console.say(&first_use_text(&server));
-                }
+                self.console.say(&first_use_text(&server));
             }
         }
     }
@@ -175,6 +180,10 @@ impl Work {
     pub(crate) fn fault(&mut self, operand: Option<&str>, fault: &Fault) {
         self.tell_first_use();
         self.failed += 1;
+        if self.interrupt.requested() {
+            // What fails then fails by that; it is told once, at the end.
+            return;
+        }
         if self.exit == 0 {
             self.exit = fault.code.exit_code();
         }
@@ -210,6 +219,15 @@ impl Work {
 
     /// Ends the command and returns the exit code.
     pub(crate) fn finish(mut self) -> u8 {
+        if self.interrupt.requested() {
+            let fault = Interrupt::fault(self.command);
+            if self.json {
+                self.print(error_line(None, &fault).as_bytes());
+            }
+            self.flush();
+            self.console.error(&fault);
+            self.exit = fault.code.exit_code();
+        }
         if self.json {
             self.say(Said::Summary(SummaryBody {
                 command: self.command,

@@ -26,11 +26,15 @@ mod perf;
 mod pipes;
 mod resume;
 mod serve;
+#[cfg(unix)]
+mod shell;
 mod support;
 #[cfg(unix)]
 mod sync;
 #[cfg(unix)]
 mod trees;
+#[cfg(target_os = "linux")]
+mod typed;
 #[cfg(unix)]
 mod unreadable;
 mod usage;

@@ -28,6 +28,47 @@ fn standard_input_goes_into_a_pipe_and_comes_out_of_it() {
 }
 
 #[test]
+fn what_comes_out_of_a_pipe_is_copied_to_standard_output() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let expected = content(4, 3_000_000);
+    let (url, writer) = (server.url("/p"), place.remote("p"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::fs::write(&writer, &expected).unwrap());
+        let run = xdfs(["cp", &url, "-"]).ok();
+        assert!(run.stdout == expected);
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The other end goes away before everything is written.
+            let _ = std::fs::write(&writer, &expected);
+        });
+        let run = xdfs(["cp", "--length", "10", &url, "-"]).ok();
+        assert_eq!(run.stdout, expected[..10]);
+    });
+    // To a file, and from within it, nothing can be copied: a pipe has no length.
+    xdfs(["cp", &url, &place.here("f")]).fails(6, &["pipe"]);
+    xdfs(["cp", "--offset", "1", &url, "-"]).fails(6, &["pipe"]);
+}
+
+#[test]
+fn who_waits_for_a_writer_can_be_stopped() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let mut command = program();
+    command.args(["cp", &server.url("/p"), "-"]);
+    let mut running = crate::support::Running::start(command.stdin(Stdio::null()));
+    // It has opened the pipe as soon as somebody can write to it.
+    let mut writer = std::fs::OpenOptions::new();
+    let mut writer = writer.write(true).open(place.remote("p")).unwrap();
+    std::io::Write::write_all(&mut writer, b"x").unwrap();
+    running.signal("INT");
+    assert_eq!(running.wait().code, Some(130));
+}
+
+#[test]
 fn a_part_of_what_comes_out_is_enough() {
     let place = Place::new();
     let server = Server::start(&place.root());

@@ -170,6 +170,26 @@ impl Running {
         }
     }
 
+    /// Writes to its standard input, which stays open.
+    #[cfg(target_os = "linux")]
+    #[track_caller]
+    pub(crate) fn write_input(&mut self, input: &[u8]) {
+        let stdin = self.child.stdin.as_mut().expect("standard input is piped");
+        stdin.write_all(input).unwrap();
+    }
+
+    /// Waits until standard output has these words.
+    #[cfg(target_os = "linux")]
+    #[track_caller]
+    pub(crate) fn wait_for_output(&self, words: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        let stdout = self.stdout.as_ref().expect("standard output is a file");
+        while !read_all_at(stdout).contains(words) {
+            assert!(Instant::now() < deadline, "'{words}' was never printed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until the JSON lines on standard output tell that so many bytes have arrived.
     #[track_caller]
     pub(crate) fn wait_for_bytes(&mut self, bytes: u64) {

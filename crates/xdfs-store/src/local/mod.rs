@@ -138,6 +138,7 @@ impl LocalStore {
             Some(root) => path::open_source_beneath(root, path)?,
             None => {
                 let ordinary = path::ordinary(path::OPEN_SOURCE, path)?;
+                source::look_first(fs::Handle::find(&ordinary).ok(), path)?;
                 fs::open_for_reading(&ordinary)
                     .map_err(|error| path::open_source_fault(path, &error))?
             }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, ResolveError};
 
+use super::source::look_first;
+
 pub(super) const OPEN_SOURCE: &str = "open the source";
 pub(super) const OPEN_TARGET: &str = "open the target";
 
@@ -137,6 +139,7 @@ pub(super) fn open_source_beneath(root: &Dir, path: &[u8]) -> Result<std::fs::Fi
     if is_hidden_name(last) {
         return Err(hidden_fault(OPEN_SOURCE, path));
     }
+    look_first(root.find_beneath(beneath(path)).ok(), path)?;
     root.open_for_reading_beneath(beneath(path))
         .map_err(|error| match error {
             ResolveError::Io(error) => open_source_fault(path, &error),

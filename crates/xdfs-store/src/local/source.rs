@@ -29,17 +29,7 @@ impl LocalSource {
     /// Takes an open file if it is a regular one.
     pub(super) fn new(file: File, path: &[u8]) -> Result<Self, Fault> {
         let opened = fs::meta(&file).map_err(|error| Fault::from_io(OPEN_SOURCE, path, &error))?;
-        match opened.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => {
-                let cause = "it is a directory, not a regular file";
-                return Err(Fault::new(Code::IsDirectory, OPEN_SOURCE, cause).path(path));
-            }
-            kind => {
-                let cause = format!("it is {kind}, not a regular file");
-                return Err(Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path));
-            }
-        }
+        only_regular(opened.kind, path)?;
         fs::advise_sequential(&file);
         let is_sparse = opened.allocated.is_some_and(|bytes| bytes < opened.length);
         let extent = ByteRange {
@@ -75,6 +65,31 @@ impl LocalSource {
         Fault::new(Code::SourceChanged, "read", cause)
             .path(&self.path)
             .hint("run the same command again when nothing writes to the file")
+    }
+}
+
+fn only_regular(kind: FileKind, path: &[u8]) -> Result<(), Fault> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => {
+            let cause = "it is a directory, not a regular file";
+            Err(Fault::new(Code::IsDirectory, OPEN_SOURCE, cause).path(path))
+        }
+        kind => {
+            let cause = format!("it is {kind}, not a regular file");
+            Err(Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path))
+        }
+    }
+}
+
+/// Refuses what was found if it is no regular file, before it is opened: that would have
+/// consequences, for a device as for who waits to write into a pipe and would take this for the
+/// reader. What is opened then is looked at again, as it may be something else.
+pub(super) fn look_first(found: Option<fs::Handle>, path: &[u8]) -> Result<(), Fault> {
+    // What can't be found, or looked at, opening it has the words for.
+    match found.and_then(|handle| handle.meta().ok()) {
+        Some(meta) => only_regular(meta.kind, path),
+        None => Ok(()),
     }
 }
 

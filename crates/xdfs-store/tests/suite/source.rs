@@ -67,6 +67,43 @@ fn only_regular_files_are_read() {
     assert_eq!(names(dir.path()), ["fifo", "socket"]);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn who_waits_to_write_into_a_pipe_hears_nothing_of_a_refusal() {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    let is_open = AtomicBool::new(false);
+    let store = rooted(dir.path());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            is_open.store(true, Ordering::SeqCst);
+        });
+        for _ in 0..2_000 {
+            assert!(store.open_source(b"fifo").is_err());
+            let path = path_bytes(&fifo);
+            assert!(LocalStore::unrooted().open_source(path).is_err());
+        }
+        let was_open = is_open.load(Ordering::SeqCst);
+        // Now somebody reads.
+        let mut reader = OpenOptions::new();
+        let reader = reader
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+        let _reader = reader.open(&fifo).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !is_open.load(Ordering::SeqCst) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(is_open.load(Ordering::SeqCst));
+        assert!(!was_open);
+    });
+}
+
 #[test]
 fn what_is_known_of_a_file_is_told() {
     use std::os::unix::fs::PermissionsExt;

@@ -80,6 +80,15 @@ impl Line {
         Ok(now)
     }
 
+    /// Nothing is opened any more, and what a session of its own does ends at once.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        if let Some(own) = &state.own {
+            own.stop_session();
+        }
+    }
+
     /// The client is closed: nothing is opened any more.
     pub(crate) fn close(&self) {
         let mut state = self.state();

@@ -33,7 +33,7 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
         let mut z = state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(z ^ (z >> 31)).to_ne_bytes());
+        bytes.extend_from_slice(&(z ^ (z >> 31)).to_be_bytes());
     }
     bytes.truncate(count);
     bytes
@@ -74,10 +74,13 @@ fn sent_of(way: Way, old: &[u8], new: &[u8], options: &SyncOptions) -> usize {
     sent
 }
 
+/// A change of a file.
+type Change = fn(&mut Vec<u8>);
+
 #[test]
 fn only_what_changed_is_sent() {
     let old = noise(1, 8 * MIB + 4321);
-    let edits: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let edits: [(&str, Change); 6] = [
         ("overwrite", |new| new[3 * MIB..3 * MIB + 100].fill(7)),
         ("insert", |new| {
             new.splice(MIB..MIB, [1, 2, 3]);

@@ -1,0 +1,639 @@
+//! `xdfs shell`: the commands of the program, one after the other, in one session.
+//!
+//! A line becomes [`words`], of which [`operands`] tells the paths on the server from those here;
+//! [`paths`] makes what is relative absolute and finds what patterns stand for. What comes out is
+//! a command line of the program, and is parsed and carried out as one. Lines come from a terminal
+//! ([`edit`], with [`complete`]) or as a script.
+
+mod complete;
+mod edit;
+mod operands;
+mod paths;
+mod words;
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::parser::ValueSource;
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+use xdfs::{Answer, Call, ClientOptions, Code, Fault, FileKind, RemotePlace};
+
+use crate::carry_out;
+use crate::console::Console;
+use crate::context::{Context, Kept};
+use crate::exit_codes::SUCCESS;
+use crate::flags::{Cli, SessionFlags, ShellFlags};
+use crate::identity;
+use crate::interrupt::Interrupt;
+use crate::paths::operand::Operand;
+use crate::paths::quote::Quoting;
+use crate::place::local_name;
+use crate::serve::start_log;
+use crate::session::first_use_text;
+use complete::Completer;
+use operands::{Role, Side};
+use words::Word;
+
+/// The commands of the program that a shell has.
+const COMMANDS: [&str; 20] = [
+    "cat", "chmod", "chown", "cp", "df", "du", "find", "get", "ln", "ls", "mkdir", "mv", "put",
+    "rm", "stat", "sum", "sync", "touch", "truncate", "help",
+];
+/// The commands of its own.
+const OWN: [&str; 7] = ["cd", "exit", "history", "lcd", "lpwd", "pwd", "quit"];
+/// Most bytes of a line of a script.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// After so long without a command it is asked whether the server is still there.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// What is said about the commands of the shell's own.
+const HELP: &str = "\
+Commands of the shell:
+  cd [DIRECTORY]   change the working directory on the server; '-' for the one before
+  pwd              print it
+  lcd [DIRECTORY]  change the working directory here
+  lpwd             print it
+  history          list the lines before this one
+  help [COMMAND]   say how a command is used
+  exit [CODE]      end the shell; so does quit, or Ctrl-D
+
+Commands of the program, with its flags:
+  ls stat cat find sum df du mkdir rm mv ln touch chmod chown truncate sync
+  put FILE... [DIRECTORY]  copy to the server
+  get FILE... [DIRECTORY]  copy from the server
+  cp SOURCE... TARGET      copy either way; paths on the server are written :PATH
+
+See 'xdfs shell --help' for how lines are read.
+";
+
+/// Carries out `xdfs shell` and returns the exit code.
+pub(crate) fn run(flags: &ShellFlags) -> u8 {
+    start_log(flags.output().log_level());
+    let mut console = Console::new(flags.output());
+    match Shell::begin(flags, &mut console) {
+        Ok(shell) => shell.run(flags.keep_going),
+        Err(fault) => {
+            console.error(&fault);
+            fault.code.exit_code()
+        }
+    }
+}
+
+/// A shell that runs.
+struct Shell {
+    kept: Arc<Kept>,
+    console: Console,
+    /// The definition of the commands.
+    definition: clap::Command,
+    completer: Rc<Completer>,
+    /// The working directory on the server, the one before, and the first one.
+    directory: Vec<u8>,
+    directory_before: Option<Vec<u8>>,
+    home: Vec<u8>,
+    is_interactive: bool,
+    /// When the latest command ended.
+    idle_since: Instant,
+}
+
+/// What follows a line.
+enum Next {
+    /// The next one; this one ended with an exit code.
+    Line(u8),
+    /// Nothing, and the shell ends with an exit code.
+    End(u8),
+}
+
+impl Shell {
+    /// Opens the session and looks at the directory to begin in.
+    fn begin(flags: &ShellFlags, console: &mut Console) -> Result<Self, Fault> {
+        let operand = Operand::parse(&flags.url)?;
+        let place = operand.place;
+        if !place.path.is_empty() && !place.path.starts_with(b"/") {
+            let cause = "it is a store of the server's own, and no directory";
+            return Err(Fault::new(Code::NotDirectory, "begin the shell", cause).path(place.path));
+        }
+        let options = ClientOptions {
+            security: identity::security(&flags.session.security, &place)?,
+            ..flags.session.client_options()
+        };
+        let is_interactive = std::io::stdin().is_terminal();
+        let home = paths::absolute(b"/", &operand.path)?;
+        let kept = Kept::new(place, options, !is_interactive)?;
+        let mut definition = Cli::command();
+        definition.build();
+        let completer = Rc::new(Completer::new(&kept, definition.clone()));
+        let mut shell = Self {
+            kept,
+            console: Console::new(flags.output()),
+            definition,
+            completer,
+            directory: Vec::new(),
+            directory_before: None,
+            home: trimmed(home),
+            is_interactive,
+            idle_since: Instant::now(),
+        };
+        let home = shell.home.clone();
+        let entered = shell.enter(home);
+        // Also if it lets nobody in: it is known now.
+        if let Some(server) = shell.kept.first_use() {
+            console.say(&first_use_text(&server));
+        }
+        entered?;
+        shell.directory_before = None;
+        Ok(shell)
+    }
+
+    fn run(mut self, keep_going: bool) -> u8 {
+        if self.is_interactive {
+            edit::run(&mut self)
+        } else {
+            self.run_script(keep_going)
+        }
+    }
+
+    /// Carries out the lines of standard input.
+    fn run_script(&mut self, keep_going: bool) -> u8 {
+        let mut exit = SUCCESS;
+        loop {
+            let mut line = Vec::new();
+            // Not held while a command runs.
+            let input = std::io::stdin().lock();
+            let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
+            let code = match read {
+                Ok(0) => return exit,
+                Ok(_) if line.len() as u64 > LINE_BYTES_MAX => {
+                    let cause = "it is too long";
+                    let fault = Fault::new(Code::InvalidArgument, "read the line", cause);
+                    self.console.error(&fault);
+                    return if exit == SUCCESS {
+                        fault.code.exit_code()
+                    } else {
+                        exit
+                    };
+                }
+                Ok(_) => match self.line(&line, &[]) {
+                    Next::Line(code) => code,
+                    // As that of a command; the first failure still counts.
+                    Next::End(code) => return if exit == SUCCESS { code } else { exit },
+                },
+                Err(error) => {
+                    let fault = Fault::from_io("read standard input", "", &error);
+                    self.console.error(&fault);
+                    return if exit == SUCCESS {
+                        fault.code.exit_code()
+                    } else {
+                        exit
+                    };
+                }
+            };
+            if exit == SUCCESS {
+                exit = code;
+            }
+            let was_stopped = code == Code::Cancelled.exit_code();
+            if code != SUCCESS && (!keep_going || was_stopped) {
+                return exit;
+            }
+        }
+    }
+
+    /// What stands before a line that is typed.
+    fn prompt(&self) -> String {
+        let path = Quoting::Plain.text(&self.directory);
+        format!(
+            "{}:{path}> ",
+            crate::console::printable(&self.kept.place().address.to_string())
+        )
+    }
+
+    /// Carries out a line; `history` has those before it.
+    fn line(&mut self, line: &[u8], history: &[String]) -> Next {
+        let interrupt = self.kept.begin();
+        let next = self.carry_out(line, history, &interrupt);
+        self.kept.end();
+        self.idle_since = Instant::now();
+        self.completer.forget();
+        next.unwrap_or_else(|fault| {
+            let fault = if interrupt.requested() {
+                Interrupt::fault("carry out the command")
+            } else {
+                fault
+            };
+            self.console.error(&fault);
+            Next::Line(fault.code.exit_code())
+        })
+    }
+
+    fn carry_out(
+        &mut self,
+        line: &[u8],
+        history: &[String],
+        interrupt: &Interrupt,
+    ) -> Result<Next, Fault> {
+        let words = operands::with_long_tests(words::split(line)?);
+        let Some(first) = words.first() else {
+            return Ok(Next::Line(SUCCESS));
+        };
+        let name = String::from_utf8_lossy(&first.bytes).into_owned();
+        let done = Ok(Next::Line(SUCCESS));
+        match name.as_str() {
+            "exit" | "quit" => Ok(Next::End(exit_code(&words)?)),
+            "help" => self.help(&words).map(Next::Line),
+            "history" => {
+                at_most(&words, 0)?;
+                for (at, line) in history.iter().enumerate() {
+                    let line = crate::console::printable(line);
+                    print(format!("{:5}  {line}\n", at + 1).as_bytes())?;
+                }
+                done
+            }
+            "lcd" => {
+                let words = self.with_names(words, interrupt)?;
+                change_local(&words)?;
+                done
+            }
+            "lpwd" => {
+                at_most(&words, 0)?;
+                let directory = std::env::current_dir();
+                let directory =
+                    directory.map_err(|e| Fault::from_io("find where this is", "", &e))?;
+                print(&line_of(directory.as_os_str().as_encoded_bytes()))?;
+                done
+            }
+            "pwd" => {
+                at_most(&words, 0)?;
+                print(&line_of(&self.directory))?;
+                done
+            }
+            "cd" => {
+                self.revive()?;
+                let words = self.with_names(words, interrupt)?;
+                self.change(&words)?;
+                done
+            }
+            name if COMMANDS.contains(&name) => {
+                self.revive()?;
+                self.command(words, interrupt).map(Next::Line)
+            }
+            name => {
+                let cause = "there is no such command in the shell";
+                Err(
+                    Fault::new(Code::InvalidArgument, "carry out the command", cause)
+                        .path(name)
+                        .hint("see help"),
+                )
+            }
+        }
+    }
+
+    /// Finds out whether the session still works, if nothing was heard for long; if not the next
+    /// one to ask gets another one.
+    fn revive(&self) -> Result<(), Fault> {
+        let visit = self.kept.visit()?;
+        if self.idle_since.elapsed() >= QUIET {
+            // What comes of it the session knows.
+            let _ = visit.call(Call::Stat {
+                path: b"/".to_vec(),
+                follow: true,
+            });
+            self.kept.visit()?;
+        }
+        Ok(())
+    }
+
+    /// A command of the program.
+    fn command(&self, words: Vec<Word>, interrupt: &Interrupt) -> Result<u8, Fault> {
+        let words = self.with_defaults(words);
+        let words = self.with_names(words, interrupt)?;
+        let line = self.program_line(&words)?;
+        let matches = match Cli::command().try_get_matches_from(line) {
+            Ok(matches) => matches,
+            Err(error) => return Ok(show(&error)),
+        };
+        let cli = match Cli::from_arg_matches(&matches) {
+            Ok(cli) => cli,
+            Err(error) => return Ok(show(&error)),
+        };
+        if interrupt.requested() {
+            return Err(Interrupt::fault("carry out the command"));
+        }
+        let context = Context::of_shell(&self.kept, names_session(&matches));
+        Ok(carry_out(&context, cli.command))
+    }
+
+    fn roles(&self, words: &[Word]) -> Vec<Role> {
+        let name = words
+            .first()
+            .map(|word| String::from_utf8_lossy(&word.bytes));
+        let definition = name.and_then(|name| self.definition.find_subcommand(&*name));
+        operands::roles(definition, words)
+    }
+
+    /// The words with the paths that are left out.
+    fn with_defaults(&self, mut words: Vec<Word>) -> Vec<Word> {
+        let roles = self.roles(&words);
+        let is_operand = |role: &&Role| matches!(role, Role::Operand(_));
+        let count = roles.iter().filter(is_operand).count();
+        let name = words.first().map_or(&b""[..], |word| &word.bytes);
+        let default = match (name, count) {
+            (b"ls" | b"find" | b"df" | b"du", 0) => ".",
+            (b"put" | b"get", 1) => "./",
+            _ => return words,
+        };
+        words.push(Word::plain(default));
+        words
+    }
+
+    /// The words, with names instead of patterns.
+    fn with_names(&self, words: Vec<Word>, interrupt: &Interrupt) -> Result<Vec<Word>, Fault> {
+        let roles = self.roles(&words);
+        let mut out = Vec::with_capacity(words.len());
+        for (word, role) in words.into_iter().zip(roles) {
+            let (Some(pattern), Role::Operand(side)) = (&word.pattern, role) else {
+                out.push(word);
+                continue;
+            };
+            if is_url(&word.bytes) || side == Side::Text {
+                out.push(word);
+                continue;
+            }
+            let (is_there, mark, pattern) = match (side, pattern.strip_prefix(b":")) {
+                (Side::There, _) => (true, &b""[..], pattern.as_slice()),
+                (Side::Either, Some(pattern)) => (true, &b":"[..], pattern),
+                _ => (false, &b""[..], pattern.as_slice()),
+            };
+            let found = if is_there {
+                let mut there = There {
+                    shell: self,
+                    interrupt,
+                };
+                paths::expand(pattern, &mut there)?
+            } else {
+                paths::expand(pattern, &mut Here)?
+            };
+            for path in found {
+                // No name is to be taken for a flag, or for a path on the other side.
+                let odd = mark.is_empty() && matches!(path.first(), Some(b'-' | b':'));
+                let before = if odd { b"./" } else { mark };
+                out.push(Word::plain([before, &path].concat()));
+            }
+        }
+        Ok(out)
+    }
+
+    /// The words as a command line of the program.
+    fn program_line(&self, words: &[Word]) -> Result<Vec<OsString>, Fault> {
+        let roles = self.roles(words);
+        let mut line = vec![OsString::from("xdfs")];
+        let operands = roles.iter().filter(|role| matches!(role, Role::Operand(_)));
+        let mut left = operands.count();
+        for (word, role) in words.iter().zip(roles) {
+            let bytes = word.bytes.as_slice();
+            let marked = bytes.strip_prefix(b":");
+            let is_operand = matches!(role, Role::Operand(_));
+            left -= usize::from(is_operand);
+            let there = match role {
+                _ if is_url(bytes) => None,
+                Role::Operand(Side::There) => Some(bytes),
+                Role::Operand(Side::Either) => marked,
+                Role::Value(id) if id == "reference" => marked,
+                _ => None,
+            };
+            if let Some(path) = there {
+                line.push(self.url(path)?);
+                continue;
+            }
+            if is_operand && bytes == b"-" && left > 0 {
+                let cause = "standard input belongs to the shell";
+                return Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
+                    .hint("use xdfs cp - URL outside of the shell"));
+            }
+            line.push(os_word(bytes)?);
+        }
+        Ok(line)
+    }
+
+    /// The URL of a path on the server.
+    fn url(&self, path: &[u8]) -> Result<OsString, Fault> {
+        let place = RemotePlace {
+            path: paths::absolute(&self.directory, path)?,
+            invitation: Default::default(),
+            ..self.kept.place().clone()
+        };
+        Ok(place.to_string().into())
+    }
+
+    /// `cd`.
+    fn change(&mut self, words: &[Word]) -> Result<(), Fault> {
+        at_most(words, 1)?;
+        let path = match words.get(1).map(|word| word.bytes.as_slice()) {
+            None => self.home.clone(),
+            Some(b"-") => self.directory_before.clone().ok_or_else(|| {
+                let cause = "there was no other before";
+                Fault::new(Code::InvalidArgument, "change the directory", cause)
+            })?,
+            Some(path) => trimmed(paths::absolute(&self.directory, path)?),
+        };
+        let is_back = words.get(1).is_some_and(|word| word.bytes == b"-");
+        self.enter(path)?;
+        if is_back {
+            print(&line_of(&self.directory))?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, path: Vec<u8>) -> Result<(), Fault> {
+        let visit = self.kept.visit()?;
+        let answer = visit.call(Call::Stat {
+            path: path.clone(),
+            follow: true,
+        })?;
+        if !matches!(answer, Answer::Attributes(a) if a.kind == FileKind::Directory) {
+            let cause = "it is no directory";
+            return Err(Fault::new(Code::NotDirectory, "change the directory", cause).path(path));
+        }
+        let before = std::mem::replace(&mut self.directory, path);
+        self.directory_before = Some(before);
+        self.completer.enter(&self.directory);
+        Ok(())
+    }
+
+    /// `help`.
+    fn help(&self, words: &[Word]) -> Result<u8, Fault> {
+        at_most(words, 1)?;
+        let Some(name) = words.get(1) else {
+            print(HELP.as_bytes())?;
+            return Ok(SUCCESS);
+        };
+        let name = String::from_utf8_lossy(&name.bytes).into_owned();
+        if OWN.contains(&name.as_str()) || name == "help" {
+            print(HELP.as_bytes())?;
+            return Ok(SUCCESS);
+        }
+        if !COMMANDS.contains(&name.as_str()) {
+            let cause = "there is no such command in the shell";
+            return Err(Fault::new(Code::InvalidArgument, "help", cause).path(name));
+        }
+        let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
+        Ok(shown.err().map_or(SUCCESS, |error| show(&error)))
+    }
+}
+
+/// Names on the server.
+struct There<'a> {
+    shell: &'a Shell,
+    interrupt: &'a Interrupt,
+}
+
+impl paths::Names for There<'_> {
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        let path = trimmed(paths::absolute(&self.shell.directory, directory)?);
+        let visit = self.shell.kept.visit()?;
+        let mut names = Vec::new();
+        for entry in visit.list(&path) {
+            if self.interrupt.requested() {
+                return Err(Interrupt::fault("list a directory"));
+            }
+            names.push(entry?.name);
+        }
+        Ok(names)
+    }
+
+    fn exists(&mut self, path: &[u8]) -> bool {
+        let Ok(path) = paths::absolute(&self.shell.directory, path) else {
+            return false;
+        };
+        let call = Call::Stat {
+            path: trimmed(path),
+            follow: false,
+        };
+        let visit = self.shell.kept.visit();
+        visit.is_ok_and(|visit| visit.call(call).is_ok())
+    }
+}
+
+/// Names on this machine.
+struct Here;
+
+impl paths::Names for Here {
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        let fault = |error: std::io::Error| Fault::from_io("list a directory", directory, &error);
+        let path = local_path(directory)?;
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(fault)? {
+            let name = entry.map_err(fault)?.file_name();
+            names.push(name.as_encoded_bytes().to_vec());
+        }
+        Ok(names)
+    }
+
+    fn exists(&mut self, path: &[u8]) -> bool {
+        local_path(path).is_ok_and(|path| path.symlink_metadata().is_ok())
+    }
+}
+
+/// A path without slashes at its end, but the root.
+fn trimmed(mut path: Vec<u8>) -> Vec<u8> {
+    while path.len() > 1 && path.ends_with(b"/") {
+        path.pop();
+    }
+    path
+}
+
+fn is_url(word: &[u8]) -> bool {
+    std::str::from_utf8(word).is_ok_and(RemotePlace::is_remote)
+}
+
+/// A word of a command line of this system.
+fn os_word(bytes: &[u8]) -> Result<OsString, Fault> {
+    local_path(bytes).map(PathBuf::into_os_string)
+}
+
+fn local_path(bytes: &[u8]) -> Result<PathBuf, Fault> {
+    local_name(bytes).ok_or_else(|| {
+        let cause = "this system has no names with these bytes";
+        Fault::new(Code::InvalidArgument, "read the line", cause).path(bytes)
+    })
+}
+
+/// Whether a command says how its sessions are to be, other than the shell's.
+fn names_session(matches: &clap::ArgMatches) -> bool {
+    let Some((_, matches)) = matches.subcommand() else {
+        return false;
+    };
+    let flags = SessionFlags::augment_args(clap::Command::new("session"));
+    flags.get_arguments().any(|arg| {
+        let id = arg.get_id().as_str();
+        let has = matches.ids().any(|given| given == id);
+        has && matches.value_source(id) == Some(ValueSource::CommandLine)
+    })
+}
+
+/// Shows what the parser of flags has to say, and returns the exit code.
+fn show(error: &clap::Error) -> u8 {
+    // Nobody reads it then.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+fn at_most(words: &[Word], operands: usize) -> Result<(), Fault> {
+    match words.get(operands + 1) {
+        None => Ok(()),
+        Some(word) => {
+            let cause = "this is one word too many";
+            Err(Fault::new(Code::InvalidArgument, "carry out the command", cause).path(&word.bytes))
+        }
+    }
+}
+
+fn exit_code(words: &[Word]) -> Result<u8, Fault> {
+    at_most(words, 1)?;
+    let Some(word) = words.get(1) else {
+        return Ok(SUCCESS);
+    };
+    let code = std::str::from_utf8(&word.bytes).ok();
+    code.and_then(|code| code.parse().ok()).ok_or_else(|| {
+        let cause = "it is no exit code (0 to 255)";
+        Fault::new(Code::InvalidArgument, "end the shell", cause).path(&word.bytes)
+    })
+}
+
+/// `lcd`.
+fn change_local(words: &[Word]) -> Result<(), Fault> {
+    at_most(words, 1)?;
+    let path = match words.get(1) {
+        Some(word) => local_path(&word.bytes)?,
+        None => {
+            let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
+            home.map(PathBuf::from).ok_or_else(|| {
+                let cause = "HOME is not set";
+                Fault::new(Code::NotFound, "change the local directory", cause)
+            })?
+        }
+    };
+    let name = path.as_os_str().as_encoded_bytes();
+    std::env::set_current_dir(Path::new(&path))
+        .map_err(|error| Fault::from_io("change the local directory", name, &error))
+}
+
+/// A path as a line of output.
+fn line_of(path: &[u8]) -> Vec<u8> {
+    let quoting = if std::io::stdout().is_terminal() {
+        Quoting::Shell
+    } else {
+        Quoting::Plain
+    };
+    let mut line = quoting.write(path);
+    line.push(b'\n');
+    line
+}
+
+fn print(bytes: &[u8]) -> Result<(), Fault> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.map_err(|error| Fault::from_io("write to standard output", "", &error))
+}

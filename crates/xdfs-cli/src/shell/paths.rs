@@ -1,0 +1,211 @@
+//! Paths in a shell: what a relative one means, and the names that a pattern stands for.
+
+use xdfs::{Code, Fault};
+
+use crate::paths::glob::Glob;
+
+/// Most names that a pattern may stand for.
+const NAMES_MAX: usize = 100_000;
+
+/// A path from the root of the server, without `.` and `..`, which are taken as they are written.
+/// What is written as a directory ends in a slash.
+///
+/// # Errors
+/// It is empty.
+pub(crate) fn absolute(directory: &[u8], path: &[u8]) -> Result<Vec<u8>, Fault> {
+    if path.is_empty() {
+        let cause = "it is empty";
+        return Err(Fault::new(Code::InvalidArgument, "read the path", cause));
+    }
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let above = if path.starts_with(b"/") {
+        &[][..]
+    } else {
+        directory
+    };
+    let mut is_directory = false;
+    for part in above
+        .split(|&b| b == b'/')
+        .chain(path.split(|&b| b == b'/'))
+    {
+        is_directory = matches!(part, b"" | b"." | b"..");
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut out = Vec::with_capacity(directory.len() + path.len() + 2);
+    for part in &parts {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    if is_directory || parts.is_empty() {
+        out.push(b'/');
+    }
+    Ok(out)
+}
+
+/// What is in directories, on one of the sides. Paths are as they were written.
+pub(crate) trait Names {
+    /// The names in a directory.
+    ///
+    /// # Errors
+    /// It can't be listed.
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault>;
+
+    /// Whether there is something.
+    fn exists(&mut self, path: &[u8]) -> bool;
+}
+
+/// The paths that a pattern stands for, in their order, at least one. Names that begin with a dot
+/// match only what does so too.
+///
+/// # Errors
+/// Nothing matches, or too much; a directory that is named can't be listed.
+pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>, Fault> {
+    let fault = |code, cause: &str| Fault::new(code, "find what matches", cause).path(pattern);
+    let mut found: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut matched = false;
+    for (at, part) in pattern.split(|&b| b == b'/').enumerate() {
+        if at > 0 {
+            found.iter_mut().for_each(|path| path.push(b'/'));
+        }
+        if !is_pattern(part) {
+            let part = unescaped(part);
+            found.iter_mut().for_each(|path| path.extend(&part));
+            if matched && !part.is_empty() {
+                found.retain(|path| side.exists(path));
+            }
+            continue;
+        }
+        let glob = Glob::new(part);
+        let mut longer = Vec::new();
+        for path in found {
+            let directory = if path.is_empty() { b"." } else { &path[..] };
+            let names = match side.names(directory) {
+                Ok(names) => names,
+                // What matched before may be anything.
+                Err(_) if matched => continue,
+                Err(fault) => return Err(fault),
+            };
+            for name in names {
+                let is_hidden = name.starts_with(b".") && !part.starts_with(b".");
+                if !is_hidden && glob.matches(&name) {
+                    longer.push([path.as_slice(), &name].concat());
+                }
+            }
+            if longer.len() > NAMES_MAX {
+                return Err(fault(Code::InvalidArgument, "too many names match"));
+            }
+        }
+        longer.sort();
+        found = longer;
+        matched = true;
+    }
+    if found.is_empty() {
+        return Err(fault(Code::NotFound, "no name matches").hint("quote it if it is a name"));
+    }
+    Ok(found)
+}
+
+fn is_pattern(part: &[u8]) -> bool {
+    let mut bytes = part.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => {
+                bytes.next();
+            }
+            b'*' | b'?' | b'[' => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn unescaped(part: &[u8]) -> Vec<u8> {
+    let mut bytes = part.iter();
+    let mut out = Vec::with_capacity(part.len());
+    while let Some(&byte) = bytes.next() {
+        out.push(match byte {
+            b'\\' => bytes.next().copied().unwrap_or(byte),
+            byte => byte,
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn relative_paths_start_from_the_directory() {
+        for (directory, path, expected) in [
+            ("/", "a", "/a"),
+            ("/", ".", "/"),
+            ("/", "..", "/"),
+            ("/a", "b", "/a/b"),
+            ("/a", "b/", "/a/b/"),
+            ("/a", ".", "/a/"),
+            ("/a/b", "..", "/a/"),
+            ("/a/b", "../c", "/a/c"),
+            ("/a/b", "../../../c", "/c"),
+            ("/a", "/c//d/./e", "/c/d/e"),
+            ("/a", "/", "/"),
+            ("/a", "./", "/a/"),
+            ("/a", "...", "/a/..."),
+        ] {
+            let found = absolute(directory.as_bytes(), path.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(found).unwrap(), expected, "{path}");
+        }
+        assert_eq!(absolute(b"/", b"").unwrap_err().code, Code::InvalidArgument);
+    }
+
+    struct Tree(BTreeMap<&'static str, Vec<&'static str>>);
+
+    impl Names for Tree {
+        fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+            let directory = std::str::from_utf8(directory).unwrap();
+            let names = self.0.get(directory.trim_end_matches('/'));
+            let names = names.ok_or_else(|| Fault::new(Code::NotDirectory, "list", "none"))?;
+            Ok(names.iter().map(|name| name.as_bytes().to_vec()).collect())
+        }
+
+        fn exists(&mut self, path: &[u8]) -> bool {
+            path == b"d/y"
+        }
+    }
+
+    #[test]
+    fn patterns_stand_for_names() {
+        let mut tree = Tree(BTreeMap::from([
+            (".", vec!["b.x", "a.x", ".h.x", "d", "e", "*"]),
+            ("d", vec!["y", "z"]),
+            ("e", vec!["z"]),
+            ("", vec!["r"]),
+        ]));
+        let mut all = |pattern: &str| {
+            let found = expand(pattern.as_bytes(), &mut tree)?;
+            let found = found
+                .into_iter()
+                .map(|path| String::from_utf8(path).unwrap());
+            Ok::<_, Fault>(found.collect::<Vec<_>>())
+        };
+        assert_eq!(all("*.x").unwrap(), ["a.x", "b.x"]);
+        assert_eq!(all(".*").unwrap(), [".h.x"]);
+        assert_eq!(all("\\*").unwrap(), ["*"]);
+        assert_eq!(all("[ab].?").unwrap(), ["a.x", "b.x"]);
+        assert_eq!(all("*/z").unwrap_err().code, Code::NotFound);
+        assert_eq!(all("*/y").unwrap(), ["d/y"]);
+        assert_eq!(all("*/*").unwrap(), ["d/y", "d/z", "e/z"]);
+        assert_eq!(all("d/*").unwrap(), ["d/y", "d/z"]);
+        assert_eq!(all("/*").unwrap(), ["/r"]);
+        assert_eq!(all("?.y").unwrap_err().code, Code::NotFound);
+        assert_eq!(all("gone/*").unwrap_err().code, Code::NotDirectory);
+    }
+}

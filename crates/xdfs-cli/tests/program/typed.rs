@@ -1,0 +1,240 @@
+//! `xdfs shell` at a terminal: the prompt, completion, lines of earlier times, Ctrl-C, and
+//! connections that are lost.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use xdfs_testkit::terminal::Terminal;
+use xdfs_testkit::wait;
+
+use crate::support::{Place, Server, assert_content, content, program};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shell at a terminal, and how much of what it showed was looked at.
+struct Typed {
+    terminal: Terminal,
+    at: usize,
+}
+
+impl Typed {
+    #[track_caller]
+    fn start(place: &Place, url: &str) -> Self {
+        let mut command = program();
+        command.args(["shell", url]).env("TERM", "xterm");
+        command.current_dir(place.here(""));
+        // A folder of its own, with the key that the servers of these tests know.
+        let own = command
+            .get_envs()
+            .find(|(name, _)| *name == "XDFS_CONFIG_DIR");
+        let key = Path::new(own.unwrap().1.unwrap()).join("id_ed25519");
+        let folder = place.here(".config");
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(key, Path::new(&folder).join("id_ed25519")).unwrap();
+        command.env("XDFS_CONFIG_DIR", folder);
+        let terminal = Terminal::start(&command).unwrap();
+        let mut typed = Self { terminal, at: 0 };
+        typed.sees("> ");
+        typed
+    }
+
+    #[track_caller]
+    fn types(&mut self, keys: &str) {
+        self.terminal.send(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for words after those that were seen before.
+    #[track_caller]
+    fn sees(&mut self, words: &str) {
+        match self.terminal.wait_for(words, self.at, PATIENCE) {
+            Some(at) => self.at = at,
+            None => panic!("'{words}' was not shown: {:?}", self.terminal.text()),
+        }
+    }
+
+    /// Ends the shell as people do.
+    #[track_caller]
+    fn leave(mut self) -> String {
+        self.types("\x04");
+        let status = self.terminal.wait(PATIENCE);
+        assert_eq!(
+            status.and_then(|s| s.code()),
+            Some(0),
+            "{}",
+            self.terminal.text()
+        );
+        self.terminal.text()
+    }
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn paths_are_completed_on_both_sides() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.remote("runs of may/deep")).unwrap();
+    fs::write(place.remote("runs of may/a file.txt"), "what it says").unwrap();
+    fs::write(place.remote("runs of may/b1"), "").unwrap();
+    fs::write(place.remote("runs of may/b2"), "").unwrap();
+    place.make_here("local name", b"from here");
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("cat ru\ta\t");
+    typed.sees("runs\\ of\\ may/");
+    typed.sees("a\\ file.txt");
+    typed.types("\r");
+    typed.sees("what it says");
+    typed.sees("> ");
+    // A command, a directory, and names that differ later.
+    typed.types("pw\t\r");
+    typed.sees("\n/");
+    typed.sees("> ");
+    typed.types("cd ru\t\r");
+    typed.sees(":/runs of may> ");
+    typed.types("ls b\t\t");
+    typed.sees("b1");
+    typed.sees("b2");
+    // What was typed is taken back.
+    typed.types("\x15put loc\t\r");
+    typed.sees("local\\ name");
+    typed.sees("> ");
+    // What is new is found, and flags and their values are completed.
+    typed.types("ls loc\t\r");
+    typed.sees("/runs of may/local name");
+    typed.sees("> ");
+    typed.types("sum --dig\tb\t b1\r");
+    typed.sees("af1349b9f5f9a1a6a0404dea36dcc949");
+    typed.sees("> ");
+    typed.leave();
+    assert_content(place.remote("runs of may/local name"), b"from here");
+}
+
+#[test]
+fn lines_are_remembered_unless_they_begin_with_a_blank() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.remote("d")).unwrap();
+    fs::create_dir(place.remote("secret")).unwrap();
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("cd d\r");
+    typed.sees(":/d> ");
+    typed.types(" cd ../secret\r");
+    typed.sees(":/secret> ");
+    typed.leave();
+    let file = place.here(".config/shell_history");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let kept = fs::read_to_string(&file).unwrap();
+    assert!(kept.contains("cd d") && !kept.contains("secret"), "{kept}");
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("\x1b[A");
+    typed.sees("cd d");
+    typed.types("\r");
+    typed.sees(":/d> ");
+    typed.types("history\r");
+    typed.sees("1  cd d");
+    typed.sees("> ");
+    typed.leave();
+}
+
+#[test]
+fn ctrl_c_ends_what_waits_for_a_pipe_and_not_the_shell() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let pipe = place.remote("p");
+    make_pipe(&pipe);
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("cat p\r");
+    let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    writer.write_all(b"something came\n").unwrap();
+    typed.sees("something came");
+    typed.types("\x03");
+    typed.sees("stopped by the user");
+    typed.sees("> ");
+    // Nobody is left that would take what comes.
+    let broken = wait::until(PATIENCE, || writer.write_all(b"more\n").is_err());
+    assert!(broken, "{}", typed.terminal.text());
+    typed.types("ls\r");
+    typed.sees("opening another one");
+    typed.sees("p\r\n");
+    typed.sees("> ");
+    let text = typed.leave();
+    assert!(!text.contains("more"), "{text}");
+}
+
+#[test]
+fn ctrl_c_ends_a_long_transfer_that_goes_on_later() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let expected = content(7, 30_000_000);
+    fs::write(place.remote("big"), &expected).unwrap();
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("get --limit-rate 4M big\r");
+    typed.sees("MB");
+    typed.types("\x03");
+    typed.sees("stopping in an orderly way");
+    typed.sees("> ");
+    // The session is the same one.
+    typed.types("get big\r");
+    typed.sees("28.6 MiB in");
+    typed.sees("> ");
+    let text = typed.leave();
+    assert!(!text.contains("opening another one"), "{text}");
+    assert_content(place.here("big"), &expected);
+}
+
+#[test]
+fn a_lost_connection_is_opened_again() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.remote("d")).unwrap();
+    let mut typed = Typed::start(&place, &server.url("/d"));
+    let address = server.addresses[0].clone();
+    drop(server);
+    typed.types("mkdir while-away\r");
+    typed.sees("error:");
+    typed.sees("> ");
+    let again = Server::start_with(&place.root(), &["--listen", &address]);
+    typed.types("mkdir back\r");
+    typed.sees("opening another one");
+    typed.sees("> ");
+    typed.types("ls\r");
+    typed.sees("back");
+    typed.sees(":/d> ");
+    typed.leave();
+    drop(again);
+    assert!(place.remote("d/back").is_dir());
+}
+
+#[test]
+fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("mkdir 'half\x03");
+    typed.sees("> ");
+    typed.types("pwd\r");
+    typed.sees("\n/");
+    typed.leave();
+    make_pipe(&place.remote("p"));
+    let mut command = program();
+    command.args(["shell", "--keep-going", &server.url("/")]);
+    command.stdin(Stdio::piped());
+    let mut running = crate::support::Running::start(&mut command);
+    running.write_input(b"cat p\nmkdir after\n");
+    let mut writer = fs::OpenOptions::new()
+        .write(true)
+        .open(place.remote("p"))
+        .unwrap();
+    writer.write_all(b"x").unwrap();
+    running.wait_for_output("x");
+    running.signal("INT");
+    assert_eq!(running.wait().code, Some(130));
+    assert!(!place.remote("after").exists());
+}

@@ -1,0 +1,182 @@
+//! A program at a terminal of its own: what it shows, and keys that are typed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::wait;
+
+/// How long a killed program may take to be gone.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Wide enough that no line of a test is broken.
+const SIZE: Winsize = Winsize {
+    ws_row: 50,
+    ws_col: 200,
+    ws_xpixel: 0,
+    ws_ypixel: 0,
+};
+
+/// A program that runs at a terminal; dropping it kills the program.
+#[derive(Debug)]
+pub struct Terminal {
+    child: Child,
+    keys: File,
+    screen: Arc<Screen>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Screen {
+    seen: Mutex<Vec<u8>>,
+    changed: Condvar,
+}
+
+impl Screen {
+    fn seen(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Terminal {
+    /// Starts a program, all of whose standard streams are the terminal, as the one that gets the
+    /// signals of its keys. Needs setsid(1) of util-linux.
+    ///
+    /// # Errors
+    /// There is no terminal to be had, or the program can't be started.
+    pub fn start(command: &Command) -> io::Result<Self> {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        tcsetwinsize(&controller, SIZE)?;
+        let name = ptsname(&controller, Vec::new())?;
+        let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let there = OpenOptions::new().read(true).write(true).open(name)?;
+        let mut started = Command::new("setsid");
+        started.arg("--ctty").arg(command.get_program());
+        started.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => started.env(name, value),
+                None => started.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            started.current_dir(directory);
+        }
+        started.stdin(there.try_clone()?);
+        started.stdout(there.try_clone()?).stderr(there);
+        let child = started.spawn()?;
+        // It holds the other end of the terminal, which would never be seen to close.
+        drop(started);
+        let keys = File::from(controller);
+        let screen = Arc::new(Screen::default());
+        let mut shown = keys.try_clone()?;
+        let theirs = Arc::clone(&screen);
+        let reader = thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(read @ 1..) = shown.read(&mut piece) {
+                theirs.seen().extend_from_slice(&piece[..read]);
+                theirs.changed.notify_all();
+            }
+        });
+        Ok(Self {
+            child,
+            keys,
+            screen,
+            reader: Some(reader),
+        })
+    }
+
+    /// Types keys, as the bytes that a terminal sends for them.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn send(&mut self, keys: &[u8]) -> io::Result<()> {
+        self.keys.write_all(keys)
+    }
+
+    /// Everything that was shown since the start.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.screen.seen()).into_owned()
+    }
+
+    /// Waits until `words` were shown after the first `from` bytes; returns where they end, or
+    /// `None` if that took longer than `patience`.
+    #[must_use = "words that never came are a failed test"]
+    pub fn wait_for(&self, words: &str, from: usize, patience: Duration) -> Option<usize> {
+        let deadline = Instant::now() + patience;
+        let mut seen = self.screen.seen();
+        loop {
+            let new = seen.get(from..).unwrap_or_default();
+            let mut windows = new.windows(words.len().max(1));
+            if let Some(at) = windows.position(|window| window == words.as_bytes()) {
+                return Some(from + at + words.len());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.screen.changed.wait_timeout(seen, left);
+            seen = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for the end of the program; `None` if that took longer than `patience`.
+    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let mut status = None;
+        let _ = wait::until(patience, || {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        status
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let gone = wait::until(KILL_PATIENCE, || !matches!(self.child.try_wait(), Ok(None)));
+        if let Some(reader) = self.reader.take()
+            && gone
+        {
+            // The terminal ends with the last program that has it.
+            let ended = wait::until(KILL_PATIENCE, || reader.is_finished());
+            if ended {
+                let _ = reader.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_program_reads_keys_and_gets_the_signals_of_the_terminal() {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "trap 'echo caught; exit 7' INT; read x; echo got=$x; sleep 60 & wait",
+        ]);
+        let mut terminal = Terminal::start(&command).expect("a terminal");
+        terminal.send(b"word\r").expect("typed");
+        let at = terminal.wait_for("got=word", 0, PATIENCE);
+        assert!(at.is_some(), "{}", terminal.text());
+        terminal.send(b"\x03").expect("typed");
+        assert_eq!(terminal.wait(PATIENCE).and_then(|s| s.code()), Some(7));
+        assert!(terminal.wait_for("caught", 0, PATIENCE).is_some());
+        assert!(terminal.wait_for("never", 0, Duration::ZERO).is_none());
+    }
+}
