@@ -7,9 +7,9 @@
 //! - A file that replaces another costs the difference. Until it is published both are there, so
 //!   that the directory can take up twice the quota for that time and no more.
 //! - An unfinished file that stays for a later attempt costs what was announced for it, or else
-//!   what it has; going on with it gives that back first. Else whoever breaks off enough transfers would
-//!   have no quota. (One whose name is so long that its hidden name is a hash can't be told by its
-//!   name after a restart: it is counted, and not given back until the next one.)
+//!   what it has; going on with it gives that back first. Else whoever breaks off enough transfers
+//!   would have no quota. (One whose name is so long that its hidden name is a hash can't be told
+//!   by its name after a restart: it is counted, and not given back until the next one.)
 //! - What is changed in the directory by other means is seen after a restart of the server.
 
 use std::collections::HashMap;
