@@ -218,6 +218,8 @@ fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
     let server = Server::start(&place.root());
     let mut typed = Typed::start(&place, &server.url("/"));
     typed.types("mkdir 'half\x03");
+    // The line has ended, and what is typed from now on belongs to the next one.
+    typed.sees("\x1b[?2004l");
     typed.sees("> ");
     typed.types("pwd\r");
     typed.sees("\n/");
