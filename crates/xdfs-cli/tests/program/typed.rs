@@ -27,6 +27,8 @@ impl Typed {
         let mut command = program();
         command.args(["shell", url]).env("TERM", "xterm");
         command.current_dir(place.here(""));
+        // The key is made when it is first used.
+        crate::support::xdfs(["ls", url]).ok();
         // A folder of its own, with the key that the servers of these tests know.
         let own = command
             .get_envs()
