@@ -225,6 +225,7 @@ fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
     typed.sees("> ");
     typed.types("pwd\r");
     typed.sees("\n/");
+    typed.sees("> ");
     typed.leave();
     make_pipe(&place.remote("p"));
     let mut command = program();
