@@ -27,6 +27,8 @@ impl Typed {
         let mut command = program();
         command.args(["shell", url]).env("TERM", "xterm");
         command.current_dir(place.here(""));
+        // The key is made when it is first used.
+        crate::support::xdfs(["ls", url]).ok();
         // A folder of its own, with the key that the servers of these tests know.
         let own = command
             .get_envs()
@@ -218,9 +220,12 @@ fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
     let server = Server::start(&place.root());
     let mut typed = Typed::start(&place, &server.url("/"));
     typed.types("mkdir 'half\x03");
+    // The line has ended, and what is typed from now on belongs to the next one.
+    typed.sees("\x1b[?2004l");
     typed.sees("> ");
     typed.types("pwd\r");
     typed.sees("\n/");
+    typed.sees("> ");
     typed.leave();
     make_pipe(&place.remote("p"));
     let mut command = program();
