@@ -351,7 +351,7 @@ impl Keeper {
         } else {
             let root = self.root.clone().map(Record::Root);
             let records = root.into_iter().chain(claims);
-            let records: Vec<_> = records.chain([Record::Run(true)]).collect();
+            let records: Vec<_> = records.chain([Record::Run(!report.is_stopped())]).collect();
             journal.append(&records, true)
         };
         drop(journal);
