@@ -20,6 +20,8 @@ use crate::paths::{Attributes, Call, FileKind, PendingCall};
 /// made durable once, at its end.
 const FIRST_INTERVAL: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(5);
+/// How long claims wait for directories that are just being set.
+const GRACE: Duration = Duration::from_secs(1);
 /// Entries after which claims are made however early it is, so that their memory is bounded.
 const FRESH_MAX: u64 = 200_000;
 /// Journals that nobody went on with for so long are removed.
@@ -282,6 +284,11 @@ impl Keeper {
     /// Whether claims should be made now.
     pub(super) fn is_due(&self, fresh: u64) -> bool {
         !self.is_busy && fresh > 0 && (Instant::now() >= self.due || fresh >= FRESH_MAX)
+    }
+
+    /// Whether claims should be made whatever else would be good to wait for.
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.due + GRACE
     }
 
     /// Has claims made when `sync` is done, beside what goes on. At most one such order is under

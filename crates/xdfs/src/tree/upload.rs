@@ -689,7 +689,7 @@ impl<'a> Upload<'a> {
         let (Some(keeper), Some(tracker)) = (&mut sending.keeper, &mut report.tracker) else {
             return Ok(());
         };
-        let is_due = keeper.is_due(tracker.fresh());
+        let (is_due, is_late) = (keeper.is_due(tracker.fresh()), keeper.is_late());
         if !keeper.poll(report)? {
             sending.keeper = None;
             if let Some(tracker) = &mut report.tracker {
@@ -700,7 +700,7 @@ impl<'a> Upload<'a> {
         if is_due && !sending.flushed {
             self.start_closing(sending, report)?;
             sending.flushed = true;
-        } else if is_due && sending.closing.is_none() {
+        } else if is_due && (sending.closing.is_none() || is_late) {
             sending.flushed = false;
             self.claim(sending, report)?;
         }
