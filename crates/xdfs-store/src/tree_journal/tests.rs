@@ -61,7 +61,7 @@ fn what_was_written_is_read() {
     assert_eq!(*journal.header(), header);
     assert_eq!(earlier.root, Some(root));
     assert!(earlier.has_run && !earlier.is_complete && !earlier.is_empty());
-    let mut sorted = claims.clone();
+    let mut sorted = claims;
     sorted.sort();
     assert_eq!(earlier.claims(b"a"), sorted);
     assert_eq!(earlier.finished(b"a/b"), Some(totals(4)));
