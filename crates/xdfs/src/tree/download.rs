@@ -1,6 +1,9 @@
 //! A tree from the server to here.
 
-use std::collections::{HashSet, VecDeque};
+mod end;
+mod seen;
+
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +13,19 @@ use std::time::{Duration, Instant};
 
 use xdfs_engine::DownloadJob;
 use xdfs_engine::command::JobKind;
-use xdfs_proto::pack::{
-    Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackWriter, WISH_BYTES_MAX,
-    Wish,
-};
-use xdfs_proto::{Code, DigestKind, Fault, Limits};
+use xdfs_proto::pack::{WISH_BYTES_MAX, Wish};
+use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::{Root, Totals};
-use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
+use xdfs_store::{LocalStore, Store};
 
+use self::seen::{Came, Seen};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
-    Again, Item, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session,
-    transfer_options,
+    Item, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
-use super::tracker::{Known, Whole};
+use super::tracker::Known;
 use super::{
     Cut, Durability, Observer, ROUNDS, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
     is_directory, join, last_name, not_a_directory,
@@ -435,8 +435,8 @@ impl<'a> Download<'a> {
     fn drain(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
         self.send_wish(state, report)?;
         loop {
-            while let Some(pack) = state.packs.take() {
-                self.wait(pack, state, report)?;
+            while !state.packs.is_empty() {
+                self.wait_for_packs(state, report)?;
             }
             // What had no room in its pack, or was too large for it after all.
             self.send_wish(state, report)?;
@@ -445,7 +445,20 @@ impl<'a> Download<'a> {
                 _ => break,
             }
         }
-        state.large.finish(report)
+        while !state.large.is_empty() {
+            state.large.wait(report)?;
+            self.claim(state, report)?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while for the pack that was begun first.
+    fn wait_for_packs(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        if let Some(pack) = state.packs.take_soon(|(pack, _)| &mut pack.transfer) {
+            return self.wait(pack, state, report);
+        }
+        report.progress();
+        self.claim(state, report)
     }
 
     /// What is done from time to time while the tree is moved: takes what has ended, sets what is
@@ -464,6 +477,11 @@ impl<'a> Download<'a> {
             self.wait(pack, state, report)?;
         }
         state.large.poll(report)?;
+        self.claim(state, report)
+    }
+
+    /// Has claims made if it is time.
+    fn claim(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
         let Some(keeper) = &mut state.keeper else {
             return Ok(());
         };
@@ -496,80 +514,6 @@ impl<'a> Download<'a> {
             keeper.learn_root(found.inode);
         }
         Ok(())
-    }
-
-    /// Sets what is known of directories in which nothing more is made.
-    fn close(&self, whole: Vec<Whole>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let known = whole.iter();
-        let known = known.filter_map(|whole| Some((&whole.path[..], whole.known?)));
-        let failed = self.finish_directories(known, report)?;
-        for whole in whole {
-            let is_well = !failed.contains(&whole.path);
-            if let Some(tracker) = &mut report.tracker {
-                tracker.closed(whole, is_well);
-            }
-        }
-        Ok(())
-    }
-
-    /// Likewise of all that aren't set yet. When the tree is stopped those that aren't whole are
-    /// left as they are.
-    fn close_all(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
-        let is_stopped = report.is_stopped();
-        let Some(tracker) = &mut report.tracker else {
-            let directories = std::mem::take(&mut state.directories);
-            // Those below first.
-            let known = directories
-                .iter()
-                .rev()
-                .map(|(path, known)| (&path[..], *known));
-            return self.finish_directories(known, report).map(|_| ());
-        };
-        let mut whole = tracker.take_whole(1);
-        if !is_stopped {
-            whole.extend(tracker.take_rest());
-        }
-        self.close(whole, report)
-    }
-
-    /// Tries entries again.
-    fn fetch_again(
-        &self,
-        again: Vec<Again>,
-        overwrite: bool,
-        state: &mut Fetching,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        state.overwrite = overwrite;
-        for Again { path, mark, .. } in again {
-            let size = mark.map_or(0, |mark| mark.size);
-            if size > u64::from(SMALL_BYTES_MAX) {
-                self.start_large(path, size, mark.map(|m| m.mtime_ns), state, report)?;
-            } else {
-                self.wish_for(path, size, state, report)?;
-            }
-        }
-        self.drain(state, report)?;
-        state.overwrite = self.options.overwrite;
-        Ok(())
-    }
-
-    /// Of entries that stand here, those that an earlier run fetched without claiming them, by
-    /// their size and time. The others are failures.
-    fn find_ours(&self, found: Vec<Again>, report: &mut Report<'_>) -> Vec<Again> {
-        let (ours, others) = found.into_iter().partition(|again| {
-            let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, &again.path));
-            let there = path.ok().and_then(|path| local_mark(&path));
-            let skip = self.skip.as_ref();
-            skip.zip(there)
-                .zip(again.mark)
-                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted))
-        });
-        let others: Vec<Again> = others;
-        for again in others {
-            report.lost(&again.path, &again.fault);
-        }
-        ours
     }
 
     /// A directory is going to be made.
@@ -692,8 +636,8 @@ impl<'a> Download<'a> {
         let transfer = self.client.start(&options, JobKind::Download(job))?;
         let items = Vec::new();
         state.packs.push((MovingPack { transfer, items }, seen));
-        if let Some(pack) = state.packs.take_if_full() {
-            self.wait(pack, state, report)?;
+        while state.packs.is_full() {
+            self.wait_for_packs(state, report)?;
         }
         Ok(())
     }
@@ -790,65 +734,20 @@ impl<'a> Download<'a> {
         });
         let item = Item::large(path, size, mtime_ns);
         match started {
-            Ok(transfer) => state.large.push(item, transfer, report),
+            Ok(transfer) => {
+                state.large.push(item, transfer);
+                while state.large.is_full() {
+                    state.large.wait(report)?;
+                    self.claim(state, report)?;
+                }
+                Ok(())
+            }
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {
                 report.missed_item(&item, fault);
                 Ok(())
             }
         }
-    }
-
-    /// Sets what the directories have there, now that nothing more is made in them: those below
-    /// first, since one above may take away the right to get there. Returns those that failed.
-    fn finish_directories<'d>(
-        &self,
-        directories: impl Iterator<Item = (&'d [u8], Known)>,
-        report: &mut Report<'_>,
-    ) -> Result<HashSet<Vec<u8>>, Fault> {
-        let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-        let (mut paths, mut failed) = (Vec::new(), HashSet::new());
-        for (path, known) in directories {
-            let entry = Entry {
-                path,
-                metadata: Metadata {
-                    mode: u16::try_from(known.mode).ok(),
-                    mtime_ns: Some(known.mtime_ns),
-                    ..Metadata::default()
-                },
-                content: Content::Attributes,
-            };
-            if !pack.entry(&entry) {
-                let full =
-                    std::mem::replace(&mut pack, PackWriter::new(Vec::new(), PACK_BYTES_MAX));
-                self.write(full, &std::mem::take(&mut paths), &mut failed, report)?;
-                // A path is shorter than any pack.
-                let _ = pack.entry(&entry);
-            }
-            paths.push(path);
-        }
-        if !paths.is_empty() {
-            self.write(pack, &paths, &mut failed, report)?;
-        }
-        Ok(failed)
-    }
-
-    fn write(
-        &self,
-        pack: PackWriter,
-        paths: &[&[u8]],
-        failed: &mut HashSet<Vec<u8>>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        let (memory, length) = pack.finish();
-        let failures = self.store.write_pack(&self.root, true, &memory[..length])?;
-        for (number, path) in (0..).zip(paths) {
-            if let Some(fault) = failures.of(number) {
-                report.failed(path, &fault.clone().path(path));
-                failed.insert(path.to_vec());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -892,85 +791,5 @@ impl Fetching {
             keeper,
             ticked: Instant::now(),
         }
-    }
-}
-
-/// What came for a name.
-#[derive(Debug)]
-enum Came {
-    Moved(Item),
-    /// Its path, its size, and the time of its last change.
-    Large(Vec<u8>, u64, Option<i64>),
-    Failed(Vec<u8>, Fault),
-}
-
-/// Where a pack goes: looks at it and passes it on to the local files.
-#[derive(Debug)]
-struct Seen {
-    names: Vec<Vec<u8>>,
-    came: Mutex<Vec<Came>>,
-}
-
-impl Seen {
-    fn new(names: Vec<Vec<u8>>) -> Self {
-        Self {
-            names,
-            came: Mutex::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Came>> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn only_packs(path: &[u8]) -> Fault {
-    let cause = "only packs go here";
-    Fault::new(Code::Unsupported, "copy a tree", cause).path(path)
-}
-
-impl Store for Seen {
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(only_packs(path))
-    }
-
-    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        Err(only_packs(&request.path))
-    }
-
-    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        Err(only_packs(&request.path))
-    }
-
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
-        let limits = Limits::default();
-        let mut came = Vec::new();
-        for entry in PackReader::new(pack, &limits) {
-            let entry = entry.map_err(|e| e.fault())?;
-            // Nobody writes here what wasn't asked for.
-            if self
-                .names
-                .get(came.len())
-                .is_none_or(|name| name != entry.path)
-            {
-                let cause = "the pack has entries that were not asked for";
-                return Err(
-                    Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(entry.path)
-                );
-            }
-            came.push(match entry.content {
-                Content::Large(size) => {
-                    Came::Large(entry.path.to_vec(), size, entry.metadata.mtime_ns)
-                }
-                Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
-                _ => Came::Moved(Item::of(&entry)),
-            });
-        }
-        if came.is_empty() {
-            let cause = "the pack has none of the names that were asked for";
-            return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(root));
-        }
-        *self.lock() = came;
-        LocalStore::unrooted().write_pack(root, overwrite, pack)
     }
 }

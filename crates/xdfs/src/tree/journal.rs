@@ -20,6 +20,8 @@ use crate::paths::{Attributes, Call, FileKind, PendingCall};
 /// made durable once, at its end.
 const FIRST_INTERVAL: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(5);
+/// How long claims wait for directories that are just being set.
+const GRACE: Duration = Duration::from_secs(1);
 /// Entries after which claims are made however early it is, so that their memory is bounded.
 const FRESH_MAX: u64 = 200_000;
 /// Journals that nobody went on with for so long are removed.
@@ -284,6 +286,11 @@ impl Keeper {
         !self.is_busy && fresh > 0 && (Instant::now() >= self.due || fresh >= FRESH_MAX)
     }
 
+    /// Whether claims should be made whatever else would be good to wait for.
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.due + GRACE
+    }
+
     /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
     /// way.
     pub(super) fn order(&mut self, sync: MakeDurable, claims: Claims) {
@@ -351,7 +358,7 @@ impl Keeper {
         } else {
             let root = self.root.clone().map(Record::Root);
             let records = root.into_iter().chain(claims);
-            let records: Vec<_> = records.chain([Record::Run(true)]).collect();
+            let records: Vec<_> = records.chain([Record::Run(!report.is_stopped())]).collect();
             journal.append(&records, true)
         };
         drop(journal);

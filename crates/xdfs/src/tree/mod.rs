@@ -3,9 +3,9 @@
 //!
 //! The side that has the tree isn't asked to know it: the client walks, here or by listings, and
 //! moves what it finds while it goes on. What can't be moved is told and counted, and the rest goes
-//! on. Memory is bounded by packs that are under way and by the directories that aren't whole yet: one
-//! gets its times when nothing more is made in it. A journal keeps what is finished, so that a tree
-//! that was broken off goes on where it was.
+//! on. Memory is bounded by packs that are under way and by the directories that aren't whole yet:
+//! one gets its times when nothing more is made in it. A journal keeps what is finished, so that a
+//! tree that was broken off goes on where it was.
 
 mod download;
 mod filter;

@@ -385,42 +385,37 @@ impl MovingFile {
 pub(super) struct LargeFiles(VecDeque<MovingFile>);
 
 impl LargeFiles {
-    /// Adds one, when there is room for it.
-    ///
-    /// # Errors
-    /// The session ended.
-    pub(super) fn push(
-        &mut self,
-        item: Item,
-        transfer: Transfer,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
+    /// Adds one.
+    pub(super) fn push(&mut self, item: Item, transfer: Transfer) {
         self.0.push_back(MovingFile { transfer, item });
-        while self.0.len() >= LARGE_MAX {
-            self.wait(report)?;
-        }
-        Ok(())
     }
 
-    /// Waits for the one that was begun first.
+    /// Whether no more may be begun.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= LARGE_MAX
+    }
+
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Waits a while for the one that was begun first, and takes what has ended. If the observer
+    /// wants no more all of them are ended.
     ///
     /// # Errors
     /// The session ended.
     pub(super) fn wait(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        let Some(mut file) = self.0.pop_front() else {
-            return Ok(());
-        };
-        while !file.transfer.is_finished() {
-            if report.is_stopped() {
+        if report.is_stopped() {
+            for file in &self.0 {
                 file.transfer.cancel();
-                for file in self.0.drain(..) {
-                    file.transfer.cancel();
-                }
             }
-            file.transfer.progress(PROGRESS_INTERVAL);
-            report.progress();
         }
-        file.end(report)
+        if let Some(file) = self.0.front_mut() {
+            file.transfer.progress(PROGRESS_INTERVAL);
+        }
+        report.progress();
+        self.poll(report)
     }
 
     /// Takes what has ended.
@@ -438,17 +433,6 @@ impl LargeFiles {
         }
         Ok(())
     }
-
-    /// Waits for all of them.
-    ///
-    /// # Errors
-    /// The session ended.
-    pub(super) fn finish(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        while !self.0.is_empty() {
-            self.wait(report)?;
-        }
-        Ok(())
-    }
 }
 
 /// Packs that are under way.
@@ -463,9 +447,21 @@ impl<T> Packs<T> {
         self.0.push_back(pack);
     }
 
-    /// The one that was begun first, if no more may be begun before it ends.
-    pub(super) fn take_if_full(&mut self) -> Option<T> {
-        (self.0.len() >= PACKS_MAX).then(|| self.0.pop_front())?
+    /// Whether no more may be begun.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= PACKS_MAX
+    }
+
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that was begun first, if it ends within a while.
+    pub(super) fn take_soon(&mut self, transfer: impl Fn(&mut T) -> &mut Transfer) -> Option<T> {
+        let first = transfer(self.0.front_mut()?);
+        while first.progress(PROGRESS_INTERVAL).is_some() {}
+        first.is_finished().then(|| self.0.pop_front())?
     }
 
     /// The one that was begun first, if it has ended.

@@ -1,0 +1,146 @@
+//! What comes when parts of a tree are here: directories that are whole are set, and what failed is
+//! tried again.
+
+use std::collections::HashSet;
+
+use xdfs_proto::Fault;
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
+use xdfs_store::Store as _;
+
+use super::{Download, Fetching};
+use crate::tree::journal::local_mark;
+use crate::tree::moving::{Again, Report};
+use crate::tree::tracker::{Known, Whole};
+use crate::tree::{SMALL_BYTES_MAX, join};
+
+impl Download<'_> {
+    /// Sets what is known of directories in which nothing more is made.
+    pub(super) fn close(&self, whole: Vec<Whole>, report: &mut Report<'_>) -> Result<(), Fault> {
+        let known = whole.iter();
+        let known = known.filter_map(|whole| Some((&whole.path[..], whole.known?)));
+        let failed = self.finish_directories(known, report)?;
+        for whole in whole {
+            let is_well = !failed.contains(&whole.path);
+            if let Some(tracker) = &mut report.tracker {
+                tracker.closed(whole, is_well);
+            }
+        }
+        Ok(())
+    }
+
+    /// Likewise of all that aren't set yet. When the tree is stopped those that aren't whole are
+    /// left as they are.
+    pub(super) fn close_all(
+        &self,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let is_stopped = report.is_stopped();
+        let Some(tracker) = &mut report.tracker else {
+            let directories = std::mem::take(&mut state.directories);
+            // Those below first.
+            let known = directories
+                .iter()
+                .rev()
+                .map(|(path, known)| (&path[..], *known));
+            return self.finish_directories(known, report).map(|_| ());
+        };
+        let mut whole = tracker.take_whole(1);
+        if !is_stopped {
+            whole.extend(tracker.take_rest());
+        }
+        self.close(whole, report)
+    }
+
+    /// Tries entries again.
+    pub(super) fn fetch_again(
+        &self,
+        again: Vec<Again>,
+        overwrite: bool,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        state.overwrite = overwrite;
+        for Again { path, mark, .. } in again {
+            let size = mark.map_or(0, |mark| mark.size);
+            if size > u64::from(SMALL_BYTES_MAX) {
+                self.start_large(path, size, mark.map(|m| m.mtime_ns), state, report)?;
+            } else {
+                self.wish_for(path, size, state, report)?;
+            }
+        }
+        self.drain(state, report)?;
+        state.overwrite = self.options.overwrite;
+        Ok(())
+    }
+
+    /// Of entries that stand here, those that an earlier run fetched without claiming them, by
+    /// their size and time. The others are failures.
+    pub(super) fn find_ours(&self, found: Vec<Again>, report: &mut Report<'_>) -> Vec<Again> {
+        let (ours, others) = found.into_iter().partition(|again| {
+            let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, &again.path));
+            let there = path.ok().and_then(|path| local_mark(&path));
+            let skip = self.skip.as_ref();
+            skip.zip(there)
+                .zip(again.mark)
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted))
+        });
+        let others: Vec<Again> = others;
+        for again in others {
+            report.lost(&again.path, &again.fault);
+        }
+        ours
+    }
+
+    /// Sets what the directories have there, now that nothing more is made in them: those below
+    /// first, since one above may take away the right to get there. Returns those that failed.
+    pub(super) fn finish_directories<'d>(
+        &self,
+        directories: impl Iterator<Item = (&'d [u8], Known)>,
+        report: &mut Report<'_>,
+    ) -> Result<HashSet<Vec<u8>>, Fault> {
+        let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+        let (mut paths, mut failed) = (Vec::new(), HashSet::new());
+        for (path, known) in directories {
+            let entry = Entry {
+                path,
+                metadata: Metadata {
+                    mode: u16::try_from(known.mode).ok(),
+                    mtime_ns: Some(known.mtime_ns),
+                    ..Metadata::default()
+                },
+                content: Content::Attributes,
+            };
+            if !pack.entry(&entry) {
+                let full =
+                    std::mem::replace(&mut pack, PackWriter::new(Vec::new(), PACK_BYTES_MAX));
+                self.write(full, &std::mem::take(&mut paths), &mut failed, report)?;
+                // A path is shorter than any pack.
+                let _ = pack.entry(&entry);
+            }
+            paths.push(path);
+        }
+        if !paths.is_empty() {
+            self.write(pack, &paths, &mut failed, report)?;
+        }
+        Ok(failed)
+    }
+
+    pub(super) fn write(
+        &self,
+        pack: PackWriter,
+        paths: &[&[u8]],
+        failed: &mut HashSet<Vec<u8>>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let (memory, length) = pack.finish();
+        let failures = self.store.write_pack(&self.root, true, &memory[..length])?;
+        for (number, path) in (0..).zip(paths) {
+            if let Some(fault) = failures.of(number) {
+                report.failed(path, &fault.clone().path(path));
+                failed.insert(path.to_vec());
+            }
+        }
+        Ok(())
+    }
+}

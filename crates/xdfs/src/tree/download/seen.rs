@@ -1,0 +1,89 @@
+//! A pack on its way from the server to the files here.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::pack::{Content, Failures, PackReader};
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
+
+use crate::tree::moving::Item;
+
+/// What came for a name.
+#[derive(Debug)]
+pub(super) enum Came {
+    Moved(Item),
+    /// Its path, its size, and the time of its last change.
+    Large(Vec<u8>, u64, Option<i64>),
+    Failed(Vec<u8>, Fault),
+}
+
+/// Where a pack goes: looks at it and passes it on to the local files.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) names: Vec<Vec<u8>>,
+    came: Mutex<Vec<Came>>,
+}
+
+impl Seen {
+    pub(super) fn new(names: Vec<Vec<u8>>) -> Self {
+        Self {
+            names,
+            came: Mutex::default(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Came>> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn only_packs(path: &[u8]) -> Fault {
+    let cause = "only packs go here";
+    Fault::new(Code::Unsupported, "copy a tree", cause).path(path)
+}
+
+impl Store for Seen {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Err(only_packs(path))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        Err(only_packs(&request.path))
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        Err(only_packs(&request.path))
+    }
+
+    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+        let limits = Limits::default();
+        let mut came = Vec::new();
+        for entry in PackReader::new(pack, &limits) {
+            let entry = entry.map_err(|e| e.fault())?;
+            // Nobody writes here what wasn't asked for.
+            if self
+                .names
+                .get(came.len())
+                .is_none_or(|name| name != entry.path)
+            {
+                let cause = "the pack has entries that were not asked for";
+                return Err(
+                    Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(entry.path)
+                );
+            }
+            came.push(match entry.content {
+                Content::Large(size) => {
+                    Came::Large(entry.path.to_vec(), size, entry.metadata.mtime_ns)
+                }
+                Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
+                _ => Came::Moved(Item::of(&entry)),
+            });
+        }
+        if came.is_empty() {
+            let cause = "the pack has none of the names that were asked for";
+            return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(root));
+        }
+        *self.lock() = came;
+        LocalStore::unrooted().write_pack(root, overwrite, pack)
+    }
+}

@@ -1,0 +1,253 @@
+//! What comes when parts of a tree are at the server: directories that are whole are set, and what
+//! failed is tried again.
+
+use std::collections::VecDeque;
+
+use xdfs_proto::Fault;
+use xdfs_proto::pack::{Content, Entry, Metadata};
+use xdfs_store::LocalStore;
+use xdfs_store::local::Added;
+
+use super::{LOOKS_MAX, Last, Sending, Upload};
+use crate::Answer;
+use crate::client::path_bytes;
+use crate::paths::{Call, PendingCall};
+use crate::tree::journal::mark_of;
+use crate::tree::moving::{Again, Packs, Report, ends_session};
+use crate::tree::{SMALL_BYTES_MAX, WHOLE_AT_ONCE, join};
+
+impl Upload<'_> {
+    /// Begins to set what is known of directories in which nothing more is made. One such pack is
+    /// under way at a time: those below have to be set before those above, since one above may
+    /// take away the right to get there.
+    pub(super) fn start_closing(
+        &self,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if sending.closing.is_some() {
+            return Ok(());
+        }
+        let mut pack = self.begin_pack();
+        let mut closing = Vec::new();
+        while let Some(whole) = sending.whole.front() {
+            let added = closing.len() < WHOLE_AT_ONCE
+                && match self.metadata_of_directory(&whole.path) {
+                    Some(metadata) => pack.entry(&Entry {
+                        path: &whole.path,
+                        metadata,
+                        content: Content::Attributes,
+                    }),
+                    // It is gone, or something else by now.
+                    None => {
+                        if let (Some(whole), Some(tracker)) =
+                            (sending.whole.pop_front(), &mut report.tracker)
+                        {
+                            tracker.closed(whole, false);
+                        }
+                        continue;
+                    }
+                };
+            if !added {
+                break;
+            }
+            closing.extend(sending.whole.pop_front());
+        }
+        if !closing.is_empty() {
+            let (memory, length) = pack.finish();
+            let pack = self.start_pack(memory, length, Vec::new(), true)?;
+            sending.closing = Some((pack.transfer, closing));
+        }
+        Ok(())
+    }
+
+    /// Waits for the directories that are being set.
+    pub(super) fn end_closing(
+        &self,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let Some((transfer, closing)) = sending.closing.take() else {
+            return Ok(());
+        };
+        let ended = transfer.wait_for_pack();
+        if let Err(fault) = &ended
+            && ends_session(fault)
+        {
+            return Err(fault.clone());
+        }
+        for (number, whole) in (0..).zip(closing) {
+            let fault = match &ended {
+                Ok(failures) => failures.of(number),
+                Err(fault) => Some(fault),
+            };
+            if let Some(fault) = fault {
+                report.failed(&whole.path, &fault.clone().path(&whole.path));
+            }
+            if let Some(tracker) = &mut report.tracker {
+                tracker.closed(whole, fault.is_none());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
+    /// that aren't whole are left as they are.
+    pub(super) fn close_all(
+        &self,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let is_stopped = report.is_stopped();
+        let Some(tracker) = &mut report.tracker else {
+            // Those below first.
+            let directories = std::mem::take(&mut sending.directories);
+            let directories = directories.iter().rev();
+            return self.send_entries(directories.map(|path| (path, Last::Directory)), report);
+        };
+        sending.whole.extend(tracker.take_whole(1));
+        if !is_stopped {
+            sending.whole.extend(tracker.take_rest());
+        }
+        loop {
+            self.end_closing(sending, report)?;
+            self.start_closing(sending, report)?;
+            if sending.closing.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tries entries again.
+    pub(super) fn send_again(
+        &self,
+        again: Vec<Again>,
+        overwrite: bool,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if again.is_empty() {
+            return Ok(());
+        }
+        let mut gather = LocalStore::unrooted().pack_source(
+            &path_bytes(self.source),
+            self.options.keep(),
+            SMALL_BYTES_MAX,
+        )?;
+        let mut pack = self.begin_pack();
+        for Again { path, mark, .. } in again {
+            if report.is_stopped() {
+                break;
+            }
+            let mut added = gather.add(&path, &mut pack);
+            if matches!(added, Added::Full) {
+                let full = std::mem::replace(&mut pack, self.begin_pack());
+                self.push(self.start_full(full, overwrite)?, sending, report)?;
+                added = gather.add(&path, &mut pack);
+            }
+            match added {
+                Added::Done if pack.len() >= self.cut.pack_bytes_max => {
+                    let full = std::mem::replace(&mut pack, self.begin_pack());
+                    self.push(self.start_full(full, overwrite)?, sending, report)?;
+                }
+                Added::Done => {}
+                Added::Full | Added::Large(_) => {
+                    self.start_large(path, overwrite, sending, report)?;
+                }
+                Added::Failed(fault) => report.missed(&path, false, mark, fault),
+            }
+        }
+        if !pack.is_empty() {
+            self.push(self.start_full(pack, overwrite)?, sending, report)?;
+        }
+        self.drain(sending, report)
+    }
+
+    /// Of entries that stand at the target, those that an earlier run moved there without claiming
+    /// them, by their size and time. The others are failures.
+    pub(super) fn find_ours(
+        &self,
+        found: Vec<Again>,
+        report: &mut Report<'_>,
+    ) -> Result<Vec<Again>, Fault> {
+        let mut ours = Vec::new();
+        let mut looks: VecDeque<(Again, PendingCall)> = VecDeque::new();
+        let mut end = |(again, look): (Again, PendingCall), report: &mut Report<'_>| {
+            let there = match look.wait() {
+                Ok(Answer::Attributes(attributes)) => mark_of(&attributes),
+                Err(fault) if ends_session(&fault) => return Err(fault),
+                _ => None,
+            };
+            let skip = self.skip.as_ref();
+            let is_ours = skip
+                .zip(there)
+                .zip(again.mark)
+                .is_some_and(|((skip, there), wanted)| skip.is_ours(&again.path, there, wanted));
+            if is_ours {
+                ours.push(again);
+            } else {
+                report.lost(&again.path, &again.fault);
+            }
+            Ok(())
+        };
+        for again in found {
+            let look = self.client.start_call(Call::Stat {
+                path: join(&self.root, &again.path),
+                follow: false,
+            })?;
+            looks.push_back((again, look));
+            if looks.len() >= LOOKS_MAX
+                && let Some(first) = looks.pop_front()
+            {
+                end(first, report)?;
+            }
+        }
+        for look in looks {
+            end(look, report)?;
+        }
+        Ok(ours)
+    }
+
+    /// Sends what comes last.
+    pub(super) fn send_entries<'e>(
+        &self,
+        entries: impl Iterator<Item = (&'e Vec<u8>, Last<'e>)>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let mut packs = Packs::new();
+        let mut pack = self.begin_pack();
+        for (path, last) in entries {
+            let (content, metadata) = match last {
+                Last::Link(first) => (Content::HardLink(first), Metadata::default()),
+                Last::Directory => match self.metadata_of_directory(path) {
+                    Some(metadata) => (Content::Attributes, metadata),
+                    // It is gone, or something else by now.
+                    None => continue,
+                },
+            };
+            let entry = Entry {
+                path,
+                metadata,
+                content,
+            };
+            if !pack.entry(&entry) {
+                let full = std::mem::replace(&mut pack, self.begin_pack());
+                packs.push(self.start_writer(full)?);
+                if packs.is_full()
+                    && let Some(pack) = packs.take()
+                {
+                    self.wait_for_pack(pack, report)?;
+                }
+                // A path is shorter than any pack.
+                let _ = pack.entry(&entry);
+            }
+        }
+        if !pack.is_empty() {
+            packs.push(self.start_writer(pack)?);
+        }
+        while let Some(pack) = packs.take() {
+            self.wait_for_pack(pack, report)?;
+        }
+        Ok(())
+    }
+}
