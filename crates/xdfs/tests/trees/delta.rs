@@ -33,7 +33,7 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
         let mut z = state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(z ^ (z >> 31)).to_ne_bytes());
+        bytes.extend_from_slice(&(z ^ (z >> 31)).to_be_bytes());
     }
     bytes.truncate(count);
     bytes

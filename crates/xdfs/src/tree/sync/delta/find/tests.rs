@@ -118,7 +118,7 @@ fn sums_that_are_made_to_meet_cost_a_bounded_time() {
     // All blocks have the weak sum of zeros, and none the strong one.
     let lie = |n: u32| Signature {
         weak: 0,
-        strong: strong(&n.to_ne_bytes()),
+        strong: strong(&n.to_be_bytes()),
         state: FragmentState::None,
     };
     let count = 50_000;
