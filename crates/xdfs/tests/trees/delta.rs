@@ -74,10 +74,13 @@ fn sent_of(way: Way, old: &[u8], new: &[u8], options: &SyncOptions) -> usize {
     sent
 }
 
+/// What is done to a file, and its name.
+type Change = (&'static str, fn(&mut Vec<u8>));
+
 #[test]
 fn only_what_changed_is_sent() {
     let old = noise(1, 8 * MIB + 4321);
-    let edits: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let edits: [Change; 6] = [
         ("overwrite", |new| new[3 * MIB..3 * MIB + 100].fill(7)),
         ("insert", |new| {
             new.splice(MIB..MIB, [1, 2, 3]);
