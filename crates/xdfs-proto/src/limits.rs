@@ -24,8 +24,8 @@ pub struct Limits {
     /// Bytes of parts of listings, of all path calls of a session, that an answering side keeps
     /// until they are taken. Beside it each listing may have two parts.
     pub kept_part_bytes_max: usize,
-    /// Bytes read from files, or sums of their blocks, that an answering side keeps of all calls of a
-    /// session until they are taken. One call may always be answered.
+    /// Bytes read from files, or sums of their blocks, that an answering side keeps of all calls of
+    /// a session until they are taken. One call may always be answered.
     pub kept_data_bytes_max: usize,
     /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
     /// included.

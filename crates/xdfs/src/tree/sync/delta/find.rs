@@ -194,7 +194,7 @@ impl Index {
         let block = self.block as usize;
         let mut rolling = RollingSum::new(self.block);
         let mut waste_left = range.len().saturating_mul(2).saturating_add(WASTE_BYTES);
-        // What was read, the offset of its first byte, and where the block begins that is looked at.
+        // What was read, the offset of its first byte, and where the block looked at begins in it.
         let (mut bytes, mut base, mut at) = (Vec::new(), range.start, 0);
         let mut is_rolled = false;
         let mut expected = None;
