@@ -55,13 +55,13 @@ pub(crate) fn known_hosts(folder: &Path) -> PathBuf {
 /// It can't be written, or is there already.
 pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fault> {
     if let Some(parent) = path.parent() {
-        make_folder(parent)?;
+        make_folder(parent, "make the folder of your keys")?;
     }
     make_key(path, &format!("{} xdfs", user_name()))
 }
 
 /// Makes a folder that nobody else looks into.
-pub(crate) fn make_folder(path: &Path) -> Result<(), Fault> {
+pub(crate) fn make_folder(path: &Path, operation: &str) -> Result<(), Fault> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -69,7 +69,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     builder
         .create(path)
-        .map_err(|e| Fault::from_io("make the folder of your keys", name, &e))
+        .map_err(|e| Fault::from_io(operation, name, &e))
 }
 
 /// The name of the user who runs this.
@@ -97,7 +97,7 @@ pub(crate) fn security(
         return Ok(None);
     }
     let folder = folder()?;
-    make_folder(&folder)?;
+    make_folder(&folder, "make the folder of your keys")?;
     let roots = match &flags.ca {
         Some(path) => read_certificates(path)?,
         None => Vec::new(),

@@ -3,27 +3,31 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The folder of the journals of trees; `None` if the user has no place for them.
+/// The folder of the journals of trees; `None` if the user has no place for state.
+pub(crate) fn trees() -> Option<PathBuf> {
+    Some(folder()?.join("trees"))
+}
+
+/// The folder of everything; `None` if the user has no place for state.
 ///
 /// `XDFS_STATE_DIR`, or `state` in `XDFS_CONFIG_DIR`, or the folder that the XDG Base Directory
 /// Specification names.
-pub(crate) fn trees() -> Option<PathBuf> {
-    folder(|name| {
+pub(crate) fn folder() -> Option<PathBuf> {
+    folder_by(|name| {
         env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     })
 }
 
-fn folder(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+fn folder_by(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let own = set("XDFS_STATE_DIR").or_else(|| Some(set("XDFS_CONFIG_DIR")?.join("state")));
-    let state = own.or_else(|| {
+    own.or_else(|| {
         let named = set("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
         let home = || set("HOME").or_else(|| set("USERPROFILE"));
         let state = named.or_else(|| Some(home()?.join(Path::new(".local/state"))));
         Some(state?.join("xdfs"))
-    });
-    Some(state?.join("trees"))
+    })
 }
 
 #[cfg(test)]
@@ -31,7 +35,7 @@ mod tests {
     use super::*;
 
     fn found(set: &[(&str, &str)]) -> Option<PathBuf> {
-        folder(|name| {
+        folder_by(|name| {
             let found = set.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| value.into())
         })
@@ -40,15 +44,15 @@ mod tests {
     #[test]
     fn the_own_folder_goes_before_that_of_the_system() {
         let mut set = vec![("HOME", "/home/me")];
-        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs/trees".into()));
+        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs".into()));
         set.push(("XDG_STATE_HOME", "relative"));
-        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs/trees".into()));
+        assert_eq!(found(&set), Some("/home/me/.local/state/xdfs".into()));
         set[1].1 = "/state";
-        assert_eq!(found(&set), Some("/state/xdfs/trees".into()));
+        assert_eq!(found(&set), Some("/state/xdfs".into()));
         set.push(("XDFS_CONFIG_DIR", "/config"));
-        assert_eq!(found(&set), Some("/config/state/trees".into()));
+        assert_eq!(found(&set), Some("/config/state".into()));
         set.push(("XDFS_STATE_DIR", "/own"));
-        assert_eq!(found(&set), Some("/own/trees".into()));
+        assert_eq!(found(&set), Some("/own".into()));
         assert_eq!(found(&[]), None);
     }
 }

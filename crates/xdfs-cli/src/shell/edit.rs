@@ -13,7 +13,7 @@ use xdfs::{Code, Fault};
 use super::complete::{Completer, Helper};
 use super::{Next, Shell};
 use crate::exit_codes::SUCCESS;
-use crate::identity;
+use crate::{identity, state};
 
 /// Most lines that are remembered.
 const LINES_MAX: usize = 1000;
@@ -70,8 +70,9 @@ fn failed(shell: &mut Shell, error: &ReadlineError) -> u8 {
 
 /// Reads the lines of earlier times; returns the file, unless nothing can be remembered.
 fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
-    let path = identity::folder().ok()?.join("shell_history");
-    let made = identity::folder().and_then(|folder| identity::make_folder(&folder));
+    let folder = state::folder()?;
+    let path = folder.join("shell_history");
+    let made = identity::make_folder(&folder, "make the folder of earlier lines");
     let ready = made.and_then(|()| prepare(&path));
     let loaded = ready.and_then(|()| {
         editor.load_history(&path).map_err(|error| {

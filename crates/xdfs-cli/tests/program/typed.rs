@@ -129,7 +129,7 @@ fn lines_are_remembered_unless_they_begin_with_a_blank() {
     typed.types(" cd ../secret\r");
     typed.sees(":/secret> ");
     typed.leave();
-    let file = place.here(".config/shell_history");
+    let file = place.here(".config/state/shell_history");
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let kept = fs::read_to_string(&file).unwrap();

@@ -171,10 +171,10 @@ impl Peer {
         while matches!(self.stream.read(&mut bytes), Ok(n) if n > 0) {}
     }
 
-    /// What comes next; the payload of a block is dropped.
+    /// What comes next; the payload of a block is dropped. An end in the middle is an end.
     pub(crate) fn next(&mut self) -> Heard {
-        let header = match self.exact::<FRAME_HEADER_BYTES>() {
-            Ok(bytes) => FrameHeader::decode(bytes, &self.limits).unwrap(),
+        match self.read_next() {
+            Ok(heard) => heard,
             Err(e)
                 if matches!(
                     e.kind(),
@@ -183,20 +183,24 @@ impl Peer {
             {
                 panic!("nothing came")
             }
-            Err(_) => return Heard::End,
-        };
+            Err(_) => Heard::End,
+        }
+    }
+
+    fn read_next(&mut self) -> io::Result<Heard> {
+        let header = FrameHeader::decode(self.exact::<FRAME_HEADER_BYTES>()?, &self.limits);
+        let header = header.unwrap();
         if header.is_block() {
-            let rest = self
-                .exact::<{ BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES }>()
-                .unwrap();
+            let rest = self.exact::<{ BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES }>()?;
             let block = BlockHeader::decode(header, rest).unwrap();
             let mut payload = vec![0; block.length as usize];
-            self.stream.read_exact(&mut payload).unwrap();
-            return Heard::Block;
+            self.stream.read_exact(&mut payload)?;
+            return Ok(Heard::Block);
         }
         let mut body = vec![0; header.length as usize];
-        self.stream.read_exact(&mut body).unwrap();
-        Heard::Frame(Frame::decode(header, &body, &self.limits).unwrap())
+        self.stream.read_exact(&mut body)?;
+        let frame = Frame::decode(header, &body, &self.limits).unwrap();
+        Ok(Heard::Frame(frame))
     }
 
     /// The next frame that says something: neither NOOP, ACK, DURABLE nor a block.
