@@ -23,7 +23,7 @@ use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
-    Item, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
+    Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
 use super::tracker::Known;
 use super::{
@@ -449,7 +449,7 @@ impl<'a> Download<'a> {
             state.large.wait(report)?;
             self.claim(state, report)?;
         }
-        Ok(())
+        self.dress(state, report)
     }
 
     /// Waits a while for the pack that was begun first.
@@ -573,14 +573,21 @@ impl<'a> Download<'a> {
             });
             return Ok(());
         }
-        if is_file && attributes.size > u64::from(SMALL_BYTES_MAX) {
+        let is_large = is_file && attributes.size > u64::from(SMALL_BYTES_MAX);
+        // A listing doesn't say all that may be kept of a file: an answer to a wish does.
+        if is_large && !self.options.keeps_more() {
             let mtime_ns = Some(attributes.mtime_ns);
-            return self.start_large(path, attributes.size, mtime_ns, state, report);
+            let size = attributes.size;
+            return self.start_large(path, size, mtime_ns, Kept::Nothing, state, report);
         }
         if attributes.kind == FileKind::Directory {
             self.found_directory(&path, &attributes, state, report);
         }
-        let bytes = if is_file { attributes.size } else { 0 };
+        let bytes = if is_file && !is_large {
+            attributes.size
+        } else {
+            0
+        };
         self.wish_for(path, bytes, state, report)
     }
 
@@ -614,7 +621,7 @@ impl<'a> Download<'a> {
         let names = std::mem::take(&mut state.names);
         (state.bytes, state.name_bytes) = (0, 0);
         state.begun += 1;
-        let seen = Arc::new(Seen::new(names.clone()));
+        let seen = Arc::new(Seen::new(names.clone(), self.options.keeps_more()));
         let wish = Wish {
             keep: self.options.keep(),
             file_bytes_max: SMALL_BYTES_MAX,
@@ -670,8 +677,8 @@ impl<'a> Download<'a> {
                     Some(fault) => report.missed_item(&item, fault.clone().path(&item.path)),
                     None => report.moved(&item),
                 },
-                Came::Large(path, size, mtime_ns) => {
-                    self.start_large(path, size, mtime_ns, state, report)?;
+                Came::Large(path, size, mtime_ns, kept) => {
+                    self.start_large(path, size, mtime_ns, kept, state, report)?;
                 }
                 Came::Failed(path, fault) => report.missed(&path, false, None, fault),
             }
@@ -705,6 +712,7 @@ impl<'a> Download<'a> {
         path: Vec<u8>,
         size: u64,
         mtime_ns: Option<i64>,
+        kept: Kept,
         state: &mut Fetching,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
@@ -735,12 +743,12 @@ impl<'a> Download<'a> {
         let item = Item::large(path, size, mtime_ns);
         match started {
             Ok(transfer) => {
-                state.large.push(item, transfer);
+                state.large.push(item, transfer, kept);
                 while state.large.is_full() {
                     state.large.wait(report)?;
                     self.claim(state, report)?;
                 }
-                Ok(())
+                self.dress(state, report)
             }
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {

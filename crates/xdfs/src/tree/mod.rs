@@ -178,6 +178,11 @@ pub struct TreeCounts {
 }
 
 impl TreeOptions {
+    /// Whether more is kept than a transfer of a single file keeps.
+    fn keeps_more(&self) -> bool {
+        self.owner || self.xattrs || self.read_times
+    }
+
     fn keep(&self) -> Keep {
         Keep {
             owner: self.owner,

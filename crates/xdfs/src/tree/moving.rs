@@ -356,48 +356,77 @@ pub(super) struct MovingPack {
     pub(super) items: Vec<Item>,
 }
 
+/// What is kept of a large file beside what its transfer keeps, once it is there.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Nothing,
+    /// What the source has then.
+    OfSource,
+    /// A pack that says it.
+    Pack(Vec<u8>),
+}
+
 /// A large file that is under way.
 #[derive(Debug)]
 struct MovingFile {
     transfer: Transfer,
     item: Item,
+    kept: Kept,
 }
 
-impl MovingFile {
-    /// Takes what came of it, for which it waits.
-    fn end(self, report: &mut Report<'_>) -> Result<(), Fault> {
-        let Self { transfer, mut item } = self;
+/// Large files that are under way.
+#[derive(Debug, Default)]
+pub(super) struct LargeFiles {
+    moving: VecDeque<MovingFile>,
+    /// Those that are there, but for what is kept of them.
+    bare: Vec<(Item, Kept)>,
+}
+
+impl LargeFiles {
+    /// Adds one.
+    pub(super) fn push(&mut self, item: Item, transfer: Transfer, kept: Kept) {
+        self.moving.push_back(MovingFile {
+            transfer,
+            item,
+            kept,
+        });
+    }
+
+    /// Whether no more may be begun.
+    pub(super) fn is_full(&self) -> bool {
+        self.moving.len() >= LARGE_MAX
+    }
+
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.moving.is_empty()
+    }
+
+    /// Takes those that are there, but for what is kept of them.
+    pub(super) fn take_bare(&mut self) -> Vec<(Item, Kept)> {
+        std::mem::take(&mut self.bare)
+    }
+
+    /// Takes what came of one, for which it waits.
+    fn end(&mut self, file: MovingFile, report: &mut Report<'_>) -> Result<(), Fault> {
+        let MovingFile {
+            transfer,
+            mut item,
+            kept,
+        } = file;
         match transfer.wait() {
             Ok(result) => {
                 report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
-                report.moved(&item);
+                match kept {
+                    Kept::Nothing => report.moved(&item),
+                    kept => self.bare.push((item, kept)),
+                }
             }
             Err(fault) if ends_session(&fault) => return Err(fault),
             Err(fault) => report.missed_item(&item, fault),
         }
         Ok(())
-    }
-}
-
-/// Large files that are under way.
-#[derive(Debug, Default)]
-pub(super) struct LargeFiles(VecDeque<MovingFile>);
-
-impl LargeFiles {
-    /// Adds one.
-    pub(super) fn push(&mut self, item: Item, transfer: Transfer) {
-        self.0.push_back(MovingFile { transfer, item });
-    }
-
-    /// Whether no more may be begun.
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= LARGE_MAX
-    }
-
-    /// Whether none is under way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Waits a while for the one that was begun first, and takes what has ended. If the observer
@@ -407,11 +436,11 @@ impl LargeFiles {
     /// The session ended.
     pub(super) fn wait(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         if report.is_stopped() {
-            for file in &self.0 {
+            for file in &self.moving {
                 file.transfer.cancel();
             }
         }
-        if let Some(file) = self.0.front_mut() {
+        if let Some(file) = self.moving.front_mut() {
             file.transfer.progress(PROGRESS_INTERVAL);
         }
         report.progress();
@@ -424,11 +453,11 @@ impl LargeFiles {
     /// The session ended.
     pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         let mut at = 0;
-        while let Some(file) = self.0.get_mut(at) {
+        while let Some(file) = self.moving.get_mut(at) {
             if !is_over(&mut file.transfer) {
                 at += 1;
-            } else if let Some(file) = self.0.remove(at) {
-                file.end(report)?;
+            } else if let Some(file) = self.moving.remove(at) {
+                self.end(file, report)?;
             }
         }
         Ok(())

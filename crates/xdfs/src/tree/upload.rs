@@ -22,8 +22,8 @@ use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
-    Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over, transfer_options,
-    wait_for_durable_pack,
+    Item, Kept, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over,
+    transfer_options, wait_for_durable_pack,
 };
 use super::tracker::Whole;
 use super::{
@@ -659,6 +659,10 @@ impl<'a> Upload<'a> {
             sending.large.wait(report)?;
             self.keep_up(sending, report)?;
         }
+        self.dress(sending, report)?;
+        while !sending.packs.is_empty() {
+            self.wait_for_packs(sending, report)?;
+        }
         Ok(())
     }
 
@@ -733,6 +737,16 @@ impl<'a> Upload<'a> {
             keeper.learn_root(found.inode);
         }
         Ok(())
+    }
+
+    fn start_pack_of(
+        &self,
+        pack: PackWriter,
+        items: Vec<Item>,
+        overwrite: bool,
+    ) -> Result<MovingPack, Fault> {
+        let (memory, length) = pack.finish();
+        self.start_pack(memory, length, items, overwrite)
     }
 
     fn start_full(&self, pack: PackWriter, overwrite: bool) -> Result<MovingPack, Fault> {
@@ -819,12 +833,16 @@ impl<'a> Upload<'a> {
         });
         match started {
             Ok(transfer) => {
-                sending.large.push(item, transfer);
+                let kept = match self.options.keeps_more() {
+                    true => Kept::OfSource,
+                    false => Kept::Nothing,
+                };
+                sending.large.push(item, transfer, kept);
                 while sending.large.is_full() {
                     sending.large.wait(report)?;
                     self.keep_up(sending, report)?;
                 }
-                Ok(())
+                self.dress(sending, report)
             }
             Err(fault) if ends_session(&fault) => Err(fault),
             Err(fault) => {

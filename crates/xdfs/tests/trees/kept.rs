@@ -1,10 +1,11 @@
 //! Trees that arrive as they were.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use xdfs::TreeOptions;
 use xdfs_testkit::proxy::{FaultProxy, Plan};
@@ -103,6 +104,58 @@ fn many_files_survive_channels_that_break() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(breaker.join().unwrap() > 0, "no channel broke");
+}
+
+#[test]
+fn as_much_is_kept_of_large_files_as_of_small_ones() {
+    let folders = Folders::new(15);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("in")).unwrap();
+    let names = ["small", "large", "in/large"];
+    let time = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+    for (name, length) in names.into_iter().zip([100, 700_000, 3_000_000]) {
+        let path = source.join(name);
+        fs::write(&path, vec![5; length]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        xdfs_sys::fs::set_xattr(&file, b"user.colour", name.as_bytes()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(12), Some(34)).unwrap();
+        }
+        let times = fs::FileTimes::new().set_accessed(time(1_000_000_000));
+        file.set_times(times.set_modified(time(1_100_000_000)))
+            .unwrap();
+    }
+    let known = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        let file = fs::File::open(path).unwrap();
+        let xattrs = xdfs_sys::fs::xattrs(&file, &|name| name.starts_with(b"user.")).unwrap();
+        let times = (meta.atime(), meta.mtime());
+        let owner = (meta.uid(), meta.gid(), meta.mode() & 0o7777);
+        (meta.len(), times, owner, xattrs)
+    };
+    let wanted: Vec<_> = names.iter().map(|name| known(&source.join(name))).collect();
+    assert_eq!(wanted[1].1, (1_000_000_000, 1_100_000_000));
+    let options = TreeOptions {
+        owner: true,
+        xattrs: true,
+        read_times: true,
+        ..TreeOptions::default()
+    };
+    let (result, failed) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!((result.files, failed), (3, vec![]));
+    let there = folders.root().join("there");
+    let found: Vec<_> = names.iter().map(|name| known(&there.join(name))).collect();
+    assert_eq!(found, wanted);
+    // Looking at a file may count as reading it.
+    up(&client, &source, "/again", &options).unwrap();
+    let back = folders.here("back");
+    let (result, failed) = down(&client, "/again", &back, &options).unwrap();
+    assert_eq!((result.files, failed), (3, vec![]));
+    let found: Vec<_> = names.iter().map(|name| known(&back.join(name))).collect();
+    assert_eq!(found, wanted);
 }
 
 #[test]

@@ -90,6 +90,16 @@ impl PackSource {
         }
     }
 
+    /// Adds what is kept of what a path names, without its content: [`Added::Done`],
+    /// [`Added::Full`] or [`Added::Failed`].
+    pub fn add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Added {
+        match self.try_add_attributes(path, pack) {
+            Ok(()) => Added::Done,
+            Err(Miss::Full) => Added::Full,
+            Err(Miss::Problem(problem)) => Added::Failed(self.fault(path, problem)),
+        }
+    }
+
     /// Grants a wish as far as the pack has room: an entry for each name, in order.
     pub fn grant(&mut self, names: &[Vec<u8>], pack: &mut PackWriter) {
         for name in names {
@@ -139,12 +149,15 @@ impl PackSource {
         fault.path(shown(&self.root, path))
     }
 
-    /// Adds what a path names; returns what is a file that is too large.
-    fn try_add<'a>(
-        &mut self,
-        path: &'a [u8],
-        pack: &mut PackWriter,
-    ) -> Result<Option<Found<'a>>, Miss> {
+    fn try_add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Result<(), Miss> {
+        let (dir, name) = self.place(path)?;
+        let file = dir.open_name(name).map_err(|error| Problem::io(&error))?;
+        let found = self.look(path, &file)?;
+        self.put(&found, Content::Attributes, pack)
+    }
+
+    /// The directory of a path, and its name there.
+    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(Arc<Dir>, &'a [u8]), Miss> {
         if !is_path(path, &self.limits) {
             let cause = "it isn't a path beneath the directory";
             return Err(Problem::new(Code::InvalidArgument, cause).into());
@@ -154,7 +167,31 @@ impl PackSource {
             path => split(path),
         };
         check_name(name)?;
-        let dir = self.dirs.find(parent)?;
+        Ok((self.dirs.find(parent)?, name))
+    }
+
+    /// Looks at something that is open.
+    fn look<'a>(&self, path: &'a [u8], file: &File) -> Result<Found<'a>, Miss> {
+        let meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
+        let mut found = Found {
+            path,
+            meta,
+            xattrs: Vec::new(),
+        };
+        if self.keep.xattrs {
+            let read = fs::xattrs(file, &is_carried);
+            found.xattrs = read.map_err(|error| Problem::io(&error))?;
+        }
+        Ok(found)
+    }
+
+    /// Adds what a path names; returns what is a file that is too large.
+    fn try_add<'a>(
+        &mut self,
+        path: &'a [u8],
+        pack: &mut PackWriter,
+    ) -> Result<Option<Found<'a>>, Miss> {
+        let (dir, name) = self.place(path)?;
         let file = match dir.open_name(name) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -173,16 +210,8 @@ impl PackSource {
         pack: &mut PackWriter,
     ) -> Result<Option<Found<'a>>, Miss> {
         for _ in 0..ATTEMPTS {
-            let meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
-            let mut found = Found {
-                path,
-                meta,
-                xattrs: Vec::new(),
-            };
-            if self.keep.xattrs {
-                let read = fs::xattrs(file, &is_carried);
-                found.xattrs = read.map_err(|error| Problem::io(&error))?;
-            }
+            let found = self.look(path, file)?;
+            let meta = found.meta;
             match meta.kind {
                 FileKind::Regular => {}
                 FileKind::Directory => {

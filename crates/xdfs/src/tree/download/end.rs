@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::Store as _;
 
 use super::{Download, Fetching};
 use crate::tree::journal::local_mark;
-use crate::tree::moving::{Again, Report};
+use crate::tree::moving::{Again, Kept, Report};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
 
@@ -63,14 +63,30 @@ impl Download<'_> {
         state.overwrite = overwrite;
         for Again { path, mark, .. } in again {
             let size = mark.map_or(0, |mark| mark.size);
-            if size > u64::from(SMALL_BYTES_MAX) {
-                self.start_large(path, size, mark.map(|m| m.mtime_ns), state, report)?;
+            if size > u64::from(SMALL_BYTES_MAX) && !self.options.keeps_more() {
+                let mtime_ns = mark.map(|m| m.mtime_ns);
+                self.start_large(path, size, mtime_ns, Kept::Nothing, state, report)?;
             } else {
                 self.wish_for(path, size, state, report)?;
             }
         }
         self.drain(state, report)?;
         state.overwrite = self.options.overwrite;
+        Ok(())
+    }
+
+    /// Gives large files that are here what else is kept of them. They are moved then.
+    pub(super) fn dress(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        for (item, kept) in state.large.take_bare() {
+            let failures = match &kept {
+                Kept::Pack(pack) => self.store.write_pack(&self.root, true, pack)?,
+                _ => Failures::default(),
+            };
+            match failures.of(0) {
+                Some(fault) => report.failed(&item.path, &fault.clone().path(&item.path)),
+                None => report.moved(&item),
+            }
+        }
         Ok(())
     }
 

@@ -2,18 +2,18 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use xdfs_proto::pack::{Content, Failures, PackReader};
+use xdfs_proto::pack::{Content, Entry, Failures, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 
-use crate::tree::moving::Item;
+use crate::tree::moving::{Item, Kept};
 
 /// What came for a name.
 #[derive(Debug)]
 pub(super) enum Came {
     Moved(Item),
-    /// Its path, its size, and the time of its last change.
-    Large(Vec<u8>, u64, Option<i64>),
+    /// Its path, its size, the time of its last change, and what else is kept of it.
+    Large(Vec<u8>, u64, Option<i64>, Kept),
     Failed(Vec<u8>, Fault),
 }
 
@@ -21,13 +21,16 @@ pub(super) enum Came {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) names: Vec<Vec<u8>>,
+    /// What is known of large files is wanted.
+    keeps_more: bool,
     came: Mutex<Vec<Came>>,
 }
 
 impl Seen {
-    pub(super) fn new(names: Vec<Vec<u8>>) -> Self {
+    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool) -> Self {
         Self {
             names,
+            keeps_more,
             came: Mutex::default(),
         }
     }
@@ -35,6 +38,20 @@ impl Seen {
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Came>> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A pack that sets what an entry says of what it names.
+fn attributes_of(entry: &Entry<'_>) -> Vec<u8> {
+    let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+    // There is room: the entry came in a pack that is no larger.
+    let _ = pack.entry(&Entry {
+        path: entry.path,
+        metadata: entry.metadata.clone(),
+        content: Content::Attributes,
+    });
+    let (mut memory, length) = pack.finish();
+    memory.truncate(length);
+    memory
 }
 
 fn only_packs(path: &[u8]) -> Fault {
@@ -73,7 +90,12 @@ impl Store for Seen {
             }
             came.push(match entry.content {
                 Content::Large(size) => {
-                    Came::Large(entry.path.to_vec(), size, entry.metadata.mtime_ns)
+                    let mtime_ns = entry.metadata.mtime_ns;
+                    let kept = match self.keeps_more {
+                        true => Kept::Pack(attributes_of(&entry)),
+                        false => Kept::Nothing,
+                    };
+                    Came::Large(entry.path.to_vec(), size, mtime_ns, kept)
                 }
                 Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),
                 _ => Came::Moved(Item::of(&entry)),

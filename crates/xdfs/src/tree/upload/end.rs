@@ -163,6 +163,42 @@ impl Upload<'_> {
         self.drain(sending, report)
     }
 
+    /// Gives large files that are there what else is kept of them. They are moved then.
+    pub(super) fn dress(
+        &self,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let bare = sending.large.take_bare();
+        if bare.is_empty() {
+            return Ok(());
+        }
+        let mut gather = LocalStore::unrooted().pack_source(
+            &path_bytes(self.source),
+            self.options.keep(),
+            SMALL_BYTES_MAX,
+        )?;
+        let (mut pack, mut items) = (self.begin_pack(), Vec::new());
+        for (item, _) in bare {
+            let mut added = gather.add_attributes(&item.path, &mut pack);
+            if matches!(added, Added::Full) {
+                let full = std::mem::replace(&mut pack, self.begin_pack());
+                let full = self.start_pack_of(full, std::mem::take(&mut items), true)?;
+                self.push(full, sending, report)?;
+                added = gather.add_attributes(&item.path, &mut pack);
+            }
+            match added {
+                Added::Failed(fault) => report.failed(&item.path, &fault),
+                _ => items.push(item),
+            }
+        }
+        if !pack.is_empty() {
+            let last = self.start_pack_of(pack, items, true)?;
+            self.push(last, sending, report)?;
+        }
+        Ok(())
+    }
+
     /// Of entries that stand at the target, those that an earlier run moved there without claiming
     /// them, by their size and time. The others are failures.
     pub(super) fn find_ours(
