@@ -120,14 +120,16 @@ pub(crate) struct Arriving {
     overwrite: bool,
     /// `None` while a channel has it.
     memory: Option<Buffer>,
+    /// A part of the memory is filled.
+    is_begun: bool,
     length: usize,
 }
 
 impl Arriving {
-    /// Gives the memory to a channel that reads a block into it, if the block is all of the pack
-    /// and no other channel has it.
+    /// Gives the memory to a channel that reads a block into it, if the block is all of the pack,
+    /// and no other channel has it or brings the same in parts.
     pub(crate) fn lend(&mut self, offset: u64, length: usize) -> Option<Buffer> {
-        let is_whole = offset == 0 && length == self.length;
+        let is_whole = offset == 0 && length == self.length && !self.is_begun;
         self.memory.take_if(|_| is_whole)
     }
 
@@ -157,6 +159,7 @@ impl Arriving {
     fn room(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
         let at = usize::try_from(offset).ok()?;
         let end = at.checked_add(length)?;
+        self.is_begun = true;
         // A block may come twice, and a channel that has the memory for the first may never end.
         let memory = self
             .memory
@@ -238,6 +241,7 @@ impl PackThreads {
             root,
             overwrite,
             memory: Some(Buffer::of(self.spares.take(length), length)),
+            is_begun: false,
             length,
         }
     }

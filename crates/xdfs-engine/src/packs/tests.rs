@@ -86,6 +86,7 @@ fn arriving(length: usize) -> Arriving {
         root: Vec::new(),
         overwrite: false,
         memory: Some(Buffer::of(vec![0xff; length + 1], length)),
+        is_begun: false,
         length,
     }
 }
@@ -122,6 +123,14 @@ fn a_block_that_another_channel_brings_too_is_kept_whole() {
     first[..2].fill(1);
     pack.write(0, &[1; 8]);
     pack.take_back(first, false);
+    assert_eq!(*pack.memory.unwrap(), [1; 8]);
+    // The first breaks while the other one has brought a part: a third reads beside them.
+    let mut pack = arriving(8);
+    let first = pack.lend(0, 8).unwrap();
+    pack.write(0, &[1; 4]);
+    pack.take_back(first, false);
+    assert!(pack.lend(0, 8).is_none());
+    pack.write(4, &[1; 4]);
     assert_eq!(*pack.memory.unwrap(), [1; 8]);
     // The first breaks, and the other one comes after that.
     let mut pack = arriving(8);

@@ -578,7 +578,7 @@ impl<'a> Download<'a> {
         if is_large && !self.options.keeps_more() {
             let mtime_ns = Some(attributes.mtime_ns);
             let size = attributes.size;
-            return self.start_large(path, size, mtime_ns, Kept::Nothing, state, report);
+            return self.start_large(path, size, mtime_ns, None, state, report);
         }
         if attributes.kind == FileKind::Directory {
             self.found_directory(&path, &attributes, state, report);

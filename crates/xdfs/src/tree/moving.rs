@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::pack::{Content, Entry, PackReader};
+use xdfs_proto::pack::{Content, Entry, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{Code, Fault, Limits, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
@@ -356,14 +356,22 @@ pub(super) struct MovingPack {
     pub(super) items: Vec<Item>,
 }
 
-/// What is kept of a large file beside what its transfer keeps, once it is there.
-#[derive(Debug)]
-pub(super) enum Kept {
-    Nothing,
-    /// What the source has then.
-    OfSource,
-    /// A pack that says it.
-    Pack(Vec<u8>),
+/// What is kept of a large file beside what its transfer keeps: a pack that sets it once the file
+/// is there.
+pub(super) type Kept = Option<Vec<u8>>;
+
+/// A pack that sets what an entry says of what it names.
+pub(super) fn attributes_of(entry: &Entry<'_>) -> Vec<u8> {
+    let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+    // There is room: the entry came in a pack that is no larger.
+    let _ = pack.entry(&Entry {
+        path: entry.path,
+        metadata: entry.metadata.clone(),
+        content: Content::Attributes,
+    });
+    let (mut memory, length) = pack.finish();
+    memory.truncate(length);
+    memory
 }
 
 /// A large file that is under way.
@@ -379,7 +387,7 @@ struct MovingFile {
 pub(super) struct LargeFiles {
     moving: VecDeque<MovingFile>,
     /// Those that are there, but for what is kept of them.
-    bare: Vec<(Item, Kept)>,
+    bare: Vec<(Item, Vec<u8>)>,
 }
 
 impl LargeFiles {
@@ -403,7 +411,7 @@ impl LargeFiles {
     }
 
     /// Takes those that are there, but for what is kept of them.
-    pub(super) fn take_bare(&mut self) -> Vec<(Item, Kept)> {
+    pub(super) fn take_bare(&mut self) -> Vec<(Item, Vec<u8>)> {
         std::mem::take(&mut self.bare)
     }
 
@@ -419,8 +427,8 @@ impl LargeFiles {
                 report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 match kept {
-                    Kept::Nothing => report.moved(&item),
-                    kept => self.bare.push((item, kept)),
+                    None => report.moved(&item),
+                    Some(kept) => self.bare.push((item, kept)),
                 }
             }
             Err(fault) if ends_session(&fault) => return Err(fault),

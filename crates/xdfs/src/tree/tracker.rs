@@ -18,6 +18,8 @@ struct Directory {
     is_made: bool,
     /// Something in it failed, or has to be looked at again by a later run.
     is_open: bool,
+    /// Its own entry failed.
+    is_absent: bool,
     totals: Totals,
     known: Option<Known>,
     entries: Entries,
@@ -44,6 +46,8 @@ pub(super) struct Whole {
     pub(super) known: Option<Known>,
     totals: Totals,
     is_open: bool,
+    /// It wasn't made, and something else may have its name: nothing is set.
+    pub(super) is_absent: bool,
     /// To be claimed if the directory itself can't be.
     entries: Entries,
 }
@@ -143,6 +147,7 @@ impl Tracker {
         let directory = self.directory(path);
         directory.is_made = true;
         directory.is_open |= !is_well;
+        directory.is_absent |= !is_well;
         self.close(path);
     }
 
@@ -248,6 +253,7 @@ impl Tracker {
                 known: directory.known,
                 totals: directory.totals,
                 is_open: true,
+                is_absent: directory.is_absent,
                 entries: directory.entries,
             })
             .collect();
@@ -283,6 +289,7 @@ impl Tracker {
                 known: directory.known,
                 totals,
                 is_open: directory.is_open,
+                is_absent: directory.is_absent,
                 entries: directory.entries,
             });
             if path.is_empty() {

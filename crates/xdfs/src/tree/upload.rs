@@ -22,8 +22,8 @@ use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
 use super::moving::{
-    Item, Kept, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over,
-    transfer_options, wait_for_durable_pack,
+    Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over, transfer_options,
+    wait_for_durable_pack,
 };
 use super::tracker::Whole;
 use super::{
@@ -807,6 +807,15 @@ impl<'a> Upload<'a> {
             }
             sending.made_directory = Some(above);
         }
+        // Before it is read, which changes the time of the last read.
+        let kept = match self.options.keeps_more().then(|| self.kept_of(&path)) {
+            Some(Err(fault)) => {
+                report.missed(&path, false, None, fault);
+                return Ok(());
+            }
+            Some(Ok(kept)) => Some(kept),
+            None => None,
+        };
         let source_path = path_bytes(&self.local(&path));
         let opened = LocalStore::unrooted().open_source(&source_path);
         let mut item = Item::large(path, 0, None);
@@ -833,10 +842,6 @@ impl<'a> Upload<'a> {
         });
         match started {
             Ok(transfer) => {
-                let kept = match self.options.keeps_more() {
-                    true => Kept::OfSource,
-                    false => Kept::Nothing,
-                };
                 sending.large.push(item, transfer, kept);
                 while sending.large.is_full() {
                     sending.large.wait(report)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use xdfs::TreeOptions;
+use xdfs::{Code, TreeOptions};
 use xdfs_testkit::proxy::{FaultProxy, Plan};
 
 use crate::picture::{assert_same, hard_tree, wide_tree};
@@ -107,6 +107,45 @@ fn many_files_survive_channels_that_break() {
 }
 
 #[test]
+fn a_file_where_a_directory_must_go_keeps_what_it_has() {
+    let folders = Folders::new(17);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("secret")).unwrap();
+    fs::set_permissions(source.join("secret"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(source.join("other"), "other").unwrap();
+    for options in [TreeOptions::default(), replacing()] {
+        for is_up in [true, false] {
+            let target = match is_up {
+                true => folders.root().join("t"),
+                false => folders.here("t"),
+            };
+            fs::create_dir(&target).unwrap();
+            let secret = target.join("secret");
+            fs::write(&secret, "key").unwrap();
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+            let before = fs::metadata(&secret).unwrap();
+            let (result, failed) = if is_up {
+                up(&client, &source.join(""), "/t", &options).unwrap()
+            } else {
+                up(&client, &source, "/from", &options).unwrap();
+                let got = down(&client, "/from/", &target, &options).unwrap();
+                fs::remove_dir_all(folders.root().join("from")).unwrap();
+                got
+            };
+            assert_eq!(result.files, 1);
+            assert_eq!(failed, [(b"secret".to_vec(), Code::NotDirectory)]);
+            let after = fs::metadata(&secret).unwrap();
+            assert_eq!(after.mode(), before.mode());
+            assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+            assert_eq!(fs::read(&secret).unwrap(), b"key");
+            fs::remove_dir_all(&target).unwrap();
+        }
+    }
+}
+
+#[test]
 fn as_much_is_kept_of_large_files_as_of_small_ones() {
     let folders = Folders::new(15);
     let server = Serving::start(&folders.root(), |_| {});
@@ -149,10 +188,8 @@ fn as_much_is_kept_of_large_files_as_of_small_ones() {
     let there = folders.root().join("there");
     let found: Vec<_> = names.iter().map(|name| known(&there.join(name))).collect();
     assert_eq!(found, wanted);
-    // Looking at a file may count as reading it.
-    up(&client, &source, "/again", &options).unwrap();
     let back = folders.here("back");
-    let (result, failed) = down(&client, "/again", &back, &options).unwrap();
+    let (result, failed) = down(&client, "/there", &back, &options).unwrap();
     assert_eq!((result.files, failed), (3, vec![]));
     let found: Vec<_> = names.iter().map(|name| known(&back.join(name))).collect();
     assert_eq!(found, wanted);
@@ -179,6 +216,9 @@ fn several_names_of_a_file_stay_one_file() {
         (meta.ino(), meta.nlink())
     };
     assert_eq!(inode("one").1, 3);
+    // What is one file already is no failure, though nothing may be replaced.
+    let (_, failed) = up(&client, &source.join(""), "/there", &options).unwrap();
+    assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!(inode("one"), inode("two"));
     assert_eq!(inode("one"), inode("b/three"));
     assert_same(&source, &folders.root().join("there"));
@@ -198,7 +238,7 @@ fn what_is_there_is_replaced_or_kept() {
     assert_eq!(result.files, 0);
     assert_eq!(failed.len(), 201);
     assert!(
-        failed.iter().all(|f| f.1 == xdfs::Code::AlreadyExists),
+        failed.iter().all(|f| f.1 == Code::AlreadyExists),
         "{failed:?}"
     );
     fs::write(source.join("large"), vec![8; 600 << 10]).unwrap();

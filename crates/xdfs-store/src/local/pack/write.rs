@@ -315,7 +315,20 @@ impl Writing<'_> {
             let cause = "a directory can't have two names";
             return Err(Problem::new(Code::IsDirectory, cause));
         }
-        let named = place.make(|name| from.link_to(existing, place.dir, name))?;
+        let named = match place.make(|name| from.link_to(existing, place.dir, name)) {
+            // It is that file already, for instance by an attempt that was broken off.
+            Err(problem) if problem.fault.code == Code::AlreadyExists => {
+                return match place.dir.meta_of(place.name) {
+                    Ok(Some(there))
+                        if there.identity.is_some() && there.identity == meta.identity =>
+                    {
+                        Ok(())
+                    }
+                    _ => Err(problem),
+                };
+            }
+            named => named?,
+        };
         let is_file = meta.kind == FileKind::Regular;
         self.count(named, if is_file { meta.length } else { 0 });
         Ok(())

@@ -4,23 +4,23 @@
 use std::collections::HashSet;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::Store as _;
 
 use super::{Download, Fetching};
 use crate::tree::journal::local_mark;
-use crate::tree::moving::{Again, Kept, Report};
+use crate::tree::moving::{Again, Report};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
 
 impl Download<'_> {
     /// Sets what is known of directories in which nothing more is made.
     pub(super) fn close(&self, whole: Vec<Whole>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let known = whole.iter();
+        let known = whole.iter().filter(|whole| !whole.is_absent);
         let known = known.filter_map(|whole| Some((&whole.path[..], whole.known?)));
         let failed = self.finish_directories(known, report)?;
         for whole in whole {
-            let is_well = !failed.contains(&whole.path);
+            let is_well = !whole.is_absent && !failed.contains(&whole.path);
             if let Some(tracker) = &mut report.tracker {
                 tracker.closed(whole, is_well);
             }
@@ -65,7 +65,7 @@ impl Download<'_> {
             let size = mark.map_or(0, |mark| mark.size);
             if size > u64::from(SMALL_BYTES_MAX) && !self.options.keeps_more() {
                 let mtime_ns = mark.map(|m| m.mtime_ns);
-                self.start_large(path, size, mtime_ns, Kept::Nothing, state, report)?;
+                self.start_large(path, size, mtime_ns, None, state, report)?;
             } else {
                 self.wish_for(path, size, state, report)?;
             }
@@ -78,10 +78,7 @@ impl Download<'_> {
     /// Gives large files that are here what else is kept of them. They are moved then.
     pub(super) fn dress(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
         for (item, kept) in state.large.take_bare() {
-            let failures = match &kept {
-                Kept::Pack(pack) => self.store.write_pack(&self.root, true, pack)?,
-                _ => Failures::default(),
-            };
+            let failures = self.store.write_pack(&self.root, true, &kept)?;
             match failures.of(0) {
                 Some(fault) => report.failed(&item.path, &fault.clone().path(&item.path)),
                 None => report.moved(&item),

@@ -2,11 +2,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use xdfs_proto::pack::{Content, Entry, Failures, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::pack::{Content, Failures, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 
-use crate::tree::moving::{Item, Kept};
+use crate::tree::moving::{Item, Kept, attributes_of};
 
 /// What came for a name.
 #[derive(Debug)]
@@ -38,20 +38,6 @@ impl Seen {
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Came>> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A pack that sets what an entry says of what it names.
-fn attributes_of(entry: &Entry<'_>) -> Vec<u8> {
-    let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-    // There is room: the entry came in a pack that is no larger.
-    let _ = pack.entry(&Entry {
-        path: entry.path,
-        metadata: entry.metadata.clone(),
-        content: Content::Attributes,
-    });
-    let (mut memory, length) = pack.finish();
-    memory.truncate(length);
-    memory
 }
 
 fn only_packs(path: &[u8]) -> Fault {
@@ -91,10 +77,7 @@ impl Store for Seen {
             came.push(match entry.content {
                 Content::Large(size) => {
                     let mtime_ns = entry.metadata.mtime_ns;
-                    let kept = match self.keeps_more {
-                        true => Kept::Pack(attributes_of(&entry)),
-                        false => Kept::Nothing,
-                    };
+                    let kept = self.keeps_more.then(|| attributes_of(&entry));
                     Came::Large(entry.path.to_vec(), size, mtime_ns, kept)
                 }
                 Content::Failed(fault) => Came::Failed(entry.path.to_vec(), fault),

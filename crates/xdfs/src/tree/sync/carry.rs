@@ -17,7 +17,7 @@ use super::delta::{self, Candidate, Preparation};
 use super::plan::{Action, Extra, Give, Late, Renaming};
 use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, TransferOptions};
 use crate::tree::download::{self, Download};
 use crate::tree::moving::{Item, Kind, Report, ends_session, transfer_options, wait_for_pack};
 use crate::tree::upload::{self, Upload};
@@ -29,6 +29,8 @@ const BATCH_ENTRIES: usize = 128;
 const CALLS_MAX: usize = 64;
 /// How often it is looked whether a file that takes a place is to be broken off.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
+/// How many names beside its own are tried for a large file.
+const SWAP_NAMES: u32 = 8;
 
 /// Which way it goes, and the source.
 #[derive(Clone, Copy, Debug)]
@@ -493,20 +495,16 @@ impl<'a> Carrier<'a> {
     }
 
     fn swap_one(&self, path: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
-        // The same one each time, so that a transfer that was broken off goes on.
-        let name = blake3::hash(path).to_hex();
-        let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-        let name = format!(".xdfs-swap-{}", &name[..16]);
-        let beside = [&path[..above], name.as_bytes()].concat();
-        let mut transfer = self.start_file(path, &beside)?;
-        while !transfer.is_finished() {
-            if report.is_stopped() {
-                transfer.cancel();
+        // The same ones each time, so that a transfer that was broken off goes on. What somebody
+        // else has under such a name stays.
+        let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
+        for number in 0..SWAP_NAMES {
+            moved = self.move_beside(path, number, report);
+            if !matches!(&moved, Err(fault) if fault.code == Code::AlreadyExists) {
+                break;
             }
-            transfer.progress(SWAP_INTERVAL);
-            report.progress();
         }
-        let result = transfer.wait()?;
+        let (beside, bytes) = moved?;
         let renamed = self.finish(self.begin(Call::Rename {
             from: self.at(&beside),
             to: self.at(path),
@@ -517,10 +515,32 @@ impl<'a> Carrier<'a> {
             // Why it has to go is told.
             let _ = self.finish(self.begin(Call::RemoveFile { path })?);
         }
-        renamed.map(|()| result.bytes)
+        renamed.map(|()| bytes)
     }
 
-    /// Begins to move a large file of the source to a path of the target.
+    /// Moves a large file to a name beside its own.
+    fn move_beside(
+        &self,
+        path: &[u8],
+        number: u32,
+        report: &mut Report<'_>,
+    ) -> Result<(Vec<u8>, u64), Fault> {
+        let name = blake3::hash(path).to_hex();
+        let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+        let name = format!(".xdfs-swap-{}-{number}", &name[..16]);
+        let beside = [&path[..above], name.as_bytes()].concat();
+        let mut transfer = self.start_file(path, &beside)?;
+        while !transfer.is_finished() {
+            if report.is_stopped() {
+                transfer.cancel();
+            }
+            transfer.progress(SWAP_INTERVAL);
+            report.progress();
+        }
+        Ok((beside, transfer.wait()?.bytes))
+    }
+
+    /// Begins to move a large file of the source to a path of the target that nothing has.
     fn start_file(&self, path: &[u8], target: &[u8]) -> Result<Transfer, Fault> {
         let kind = match self.route {
             Route::Up(source) => {
@@ -541,7 +561,11 @@ impl<'a> Carrier<'a> {
                 wish: None,
             }),
         };
-        self.client.start(&transfer_options(self.options), kind)
+        let options = TransferOptions {
+            overwrite: false,
+            ..transfer_options(self.options)
+        };
+        self.client.start(&options, kind)
     }
 
     /// Removes names, what is in a directory before it. Returns how many were.

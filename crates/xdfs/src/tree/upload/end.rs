@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Metadata};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::{Fault, Limits};
 use xdfs_store::LocalStore;
 use xdfs_store::local::Added;
 
@@ -31,14 +31,18 @@ impl Upload<'_> {
         let mut pack = self.begin_pack();
         let mut closing = Vec::new();
         while let Some(whole) = sending.whole.front() {
+            let metadata = match whole.is_absent {
+                true => None,
+                false => self.metadata_of_directory(&whole.path),
+            };
             let added = closing.len() < WHOLE_AT_ONCE
-                && match self.metadata_of_directory(&whole.path) {
+                && match metadata {
                     Some(metadata) => pack.entry(&Entry {
                         path: &whole.path,
                         metadata,
                         content: Content::Attributes,
                     }),
-                    // It is gone, or something else by now.
+                    // It was not made, or is gone or something else by now.
                     None => {
                         if let (Some(whole), Some(tracker)) =
                             (sending.whole.pop_front(), &mut report.tracker)
@@ -163,34 +167,43 @@ impl Upload<'_> {
         self.drain(sending, report)
     }
 
+    /// A pack that sets what is kept of a file.
+    pub(super) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+        let mut gather = LocalStore::unrooted().pack_source(
+            &path_bytes(self.source),
+            self.options.keep(),
+            SMALL_BYTES_MAX,
+        )?;
+        let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+        match gather.add_attributes(path, &mut pack) {
+            Added::Failed(fault) => Err(fault),
+            _ => {
+                let (mut memory, length) = pack.finish();
+                memory.truncate(length);
+                Ok(memory)
+            }
+        }
+    }
+
     /// Gives large files that are there what else is kept of them. They are moved then.
     pub(super) fn dress(
         &self,
         sending: &mut Sending,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let bare = sending.large.take_bare();
-        if bare.is_empty() {
-            return Ok(());
-        }
-        let mut gather = LocalStore::unrooted().pack_source(
-            &path_bytes(self.source),
-            self.options.keep(),
-            SMALL_BYTES_MAX,
-        )?;
+        let limits = Limits::default();
         let (mut pack, mut items) = (self.begin_pack(), Vec::new());
-        for (item, _) in bare {
-            let mut added = gather.add_attributes(&item.path, &mut pack);
-            if matches!(added, Added::Full) {
-                let full = std::mem::replace(&mut pack, self.begin_pack());
-                let full = self.start_pack_of(full, std::mem::take(&mut items), true)?;
-                self.push(full, sending, report)?;
-                added = gather.add_attributes(&item.path, &mut pack);
+        for (item, kept) in sending.large.take_bare() {
+            for entry in PackReader::new(&kept, &limits).map_while(Result::ok) {
+                if !pack.entry(&entry) {
+                    let full = std::mem::replace(&mut pack, self.begin_pack());
+                    let full = self.start_pack_of(full, std::mem::take(&mut items), true)?;
+                    self.push(full, sending, report)?;
+                    // It had room in a pack of its own.
+                    let _ = pack.entry(&entry);
+                }
             }
-            match added {
-                Added::Failed(fault) => report.failed(&item.path, &fault),
-                _ => items.push(item),
-            }
+            items.push(item);
         }
         if !pack.is_empty() {
             let last = self.start_pack_of(pack, items, true)?;
