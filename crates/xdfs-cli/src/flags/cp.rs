@@ -110,7 +110,7 @@ pub(crate) struct CpFlags {
     #[arg(long)]
     pub(crate) read_times: bool,
 
-    /// Keep several names of one file as such, when copying to a server.
+    /// Keep several names of one file as such.
     #[arg(long)]
     pub(crate) hard_links: bool,
 

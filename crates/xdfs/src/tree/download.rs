@@ -3,7 +3,7 @@
 mod end;
 mod seen;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +128,8 @@ pub(super) struct Download<'a> {
     directories: Directories,
     /// What an earlier run finished.
     skip: Option<Skip>,
+    /// The first name of each file that has several.
+    names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     /// The journal, until the tree is begun.
     keeper: Mutex<Option<Keeper>>,
 }
@@ -227,6 +229,7 @@ impl<'a> Download<'a> {
             stop: AtomicBool::new(false),
             directories: Directories::new(attributes),
             skip: None,
+            names: Mutex::default(),
             keeper: Mutex::default(),
         }
     }
@@ -353,7 +356,28 @@ impl<'a> Download<'a> {
             return finished.directory(path);
         }
         let mark = mark_of(attributes)?;
-        skip.entry(finished, path, mark).then(|| totals_of(mark))
+        if !skip.entry(finished, path, mark) {
+            return None;
+        }
+        // Further names of it are links to this one.
+        self.first_name(path, attributes);
+        Some(totals_of(mark))
+    }
+
+    /// Whether a file has several names that are to stay, and for a further one the one that was
+    /// first.
+    fn first_name(&self, path: &[u8], attributes: &Attributes) -> (bool, Option<Vec<u8>>) {
+        let is_several = attributes.links > 1 && attributes.kind != FileKind::Directory;
+        if !self.options.hard_links || !is_several {
+            return (false, None);
+        }
+        let key = (attributes.device, attributes.inode);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = names.get(&key).cloned();
+        if first.is_none() {
+            names.insert(key, path.to_vec());
+        }
+        (true, first)
     }
 
     /// Fetches what the listings find.
@@ -415,6 +439,8 @@ impl<'a> Download<'a> {
         }
         if !report.is_stopped() {
             report.give_up_again();
+            // What was fetched has its first names by now.
+            self.link(&mut state, report)?;
         }
         self.close_all(&mut state, report)?;
         if report.has_moved() && self.options.durability != Durability::None {
@@ -571,6 +597,14 @@ impl<'a> Download<'a> {
                 bytes,
                 mark: None,
             });
+            return Ok(());
+        }
+        let (is_several, first) = self.first_name(&path, &attributes);
+        if let Some(tracker) = report.tracker.as_mut().filter(|_| is_several) {
+            tracker.keep_open(&path);
+        }
+        if let Some(first) = first {
+            state.links.push((path, first));
             return Ok(());
         }
         let is_large = is_file && attributes.size > u64::from(SMALL_BYTES_MAX);
@@ -774,6 +808,8 @@ struct Fetching {
     large: LargeFiles,
     /// Directories that are set at the end, if they aren't followed.
     directories: Vec<(Vec<u8>, Known)>,
+    /// Further names of files, and the first ones.
+    links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Names for the next pack, and about what it will have.
     names: Vec<Vec<u8>>,
     name_bytes: usize,
@@ -791,6 +827,7 @@ impl Fetching {
             packs: Packs::new(),
             large: LargeFiles::default(),
             directories: Vec::new(),
+            links: Vec::new(),
             names: Vec::new(),
             name_bytes: 0,
             bytes: 0,

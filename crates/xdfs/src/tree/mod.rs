@@ -58,7 +58,7 @@ pub struct TreeOptions {
     pub xattrs: bool,
     /// Keep the times of the last read.
     pub read_times: bool,
-    /// Keep several names of one file as such (uploads).
+    /// Keep several names of one file as such.
     pub hard_links: bool,
     /// What is left out.
     pub filter: Filter,

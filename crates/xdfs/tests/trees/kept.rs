@@ -216,6 +216,19 @@ fn several_names_of_a_file_stay_one_file() {
         (meta.ino(), meta.nlink())
     };
     assert_eq!(inode("one").1, 3);
+    let back = folders.here("back");
+    let (result, failed) = down(&client, "/there", &back, &options).unwrap();
+    assert_eq!((result.files, result.others, failed), (1, 2, vec![]));
+    let here = |name: &str| {
+        let meta = fs::metadata(back.join(name)).unwrap();
+        (meta.ino(), meta.nlink())
+    };
+    assert_eq!(here("one").1, 3);
+    assert_eq!(here("one"), here("two"));
+    assert_eq!(here("one"), here("b/three"));
+    let plain = folders.here("plain");
+    down(&client, "/there", &plain, &TreeOptions::default()).unwrap();
+    assert_eq!(fs::metadata(plain.join("one")).unwrap().nlink(), 1);
     // What is one file already is no failure, though nothing may be replaced.
     let (_, failed) = up(&client, &source.join(""), "/there", &options).unwrap();
     assert_eq!(failed.len(), 1, "{failed:?}");

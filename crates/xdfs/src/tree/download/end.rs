@@ -9,7 +9,7 @@ use xdfs_store::Store as _;
 
 use super::{Download, Fetching};
 use crate::tree::journal::local_mark;
-use crate::tree::moving::{Again, Report};
+use crate::tree::moving::{Again, Item, Kind, Report};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
 
@@ -84,6 +84,44 @@ impl Download<'_> {
                 None => report.moved(&item),
             }
         }
+        Ok(())
+    }
+
+    /// Gives files their further names.
+    pub(super) fn link(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        let links = std::mem::take(&mut state.links);
+        let mut links = &links[..];
+        while !links.is_empty() {
+            let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+            let fits = links.iter().take_while(|(path, first)| {
+                pack.entry(&Entry {
+                    path,
+                    metadata: Metadata::default(),
+                    content: Content::HardLink(first),
+                })
+            });
+            // Two paths are shorter than any pack.
+            let count = fits.count().max(1);
+            let (memory, length) = pack.finish();
+            let overwrite = self.options.overwrite;
+            let failures = self
+                .store
+                .write_pack(&self.root, overwrite, &memory[..length])?;
+            let (done, rest) = links.split_at(count);
+            for (number, (path, _)) in (0..).zip(done) {
+                match failures.of(number) {
+                    Some(fault) => report.missed(path, false, None, fault.clone().path(path)),
+                    None => report.moved(&Item {
+                        path: path.clone(),
+                        kind: Kind::Other,
+                        bytes: 0,
+                        mark: None,
+                    }),
+                }
+            }
+            links = rest;
+        }
+        report.give_up_again();
         Ok(())
     }
 
