@@ -15,7 +15,6 @@ use super::quote::Quoting;
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{PathFlags, SecurityFlags};
-use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::serve::start_log;
 use crate::session::{Running, Visit, first_use_text};
@@ -129,13 +128,11 @@ impl Work {
         if let Some((_, visit)) = self.visits.iter().find(|(at, _)| same_session(at, place)) {
             return Ok(visit.clone());
         }
-        let visit = self.context.visit(place, || {
-            Ok(ClientOptions {
-                channels: self.channels,
-                security: identity::security(&self.security, place)?,
-                ..ClientOptions::default()
-            })
-        })?;
+        let options = ClientOptions {
+            channels: self.channels,
+            ..ClientOptions::default()
+        };
+        let visit = self.context.visit(place, options, &self.security)?;
         self.visits.push((place.clone(), visit.clone()));
         Ok(visit)
     }
