@@ -176,7 +176,7 @@ impl Shell {
                         exit
                     };
                 }
-                Ok(_) => match self.line(&line, &[]) {
+                Ok(_) => match self.line(line.strip_suffix(b"\n").unwrap_or(&line), &[]) {
                     Next::Line(code) => code,
                     // As that of a command; the first failure still counts.
                     Next::End(code) => return if exit == SUCCESS { code } else { exit },
@@ -253,6 +253,7 @@ impl Shell {
             }
             "lcd" => {
                 let words = self.with_names(words, interrupt)?;
+                let words: Vec<Word> = words.into_iter().map(|(word, _)| word).collect();
                 change_local(&words)?;
                 done
             }
@@ -272,6 +273,7 @@ impl Shell {
             "cd" => {
                 self.revive()?;
                 let words = self.with_names(words, interrupt)?;
+                let words: Vec<Word> = words.into_iter().map(|(word, _)| word).collect();
                 self.change(&words)?;
                 done
             }
@@ -348,17 +350,24 @@ impl Shell {
         words
     }
 
-    /// The words, with names instead of patterns.
-    fn with_names(&self, words: Vec<Word>, interrupt: &Interrupt) -> Result<Vec<Word>, Fault> {
+    /// The words, with names instead of patterns, and what each of them is. That is told before
+    /// anything is known of the names: it isn't for who made them to say on which side they are.
+    fn with_names(
+        &self,
+        words: Vec<Word>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<(Word, Role)>, Fault> {
         let roles = self.roles(&words);
+        let command = words.first().map_or(&b""[..], |word| &word.bytes);
+        let target = operands::target(command, &roles);
         let mut out = Vec::with_capacity(words.len());
-        for (word, role) in words.into_iter().zip(roles) {
-            let (Some(pattern), Role::Operand(side)) = (&word.pattern, role) else {
-                out.push(word);
+        for (at, (word, role)) in words.into_iter().zip(roles).enumerate() {
+            let (Some(pattern), Role::Operand(side)) = (&word.pattern, &role) else {
+                out.push((word, role));
                 continue;
             };
-            if is_url(&word.bytes) || side == Side::Text {
-                out.push(word);
+            if is_url(&word.bytes) || *side == Side::Text {
+                out.push((word, role));
                 continue;
             }
             let (is_there, mark, pattern) = match (side, pattern.strip_prefix(b":")) {
@@ -375,26 +384,37 @@ impl Shell {
             } else {
                 paths::expand(pattern, &mut Here)?
             };
+            if target == Some(at) && found.len() > 1 {
+                let cause = format!("{} names match, and there is one target", found.len());
+                return Err(
+                    Fault::new(Code::InvalidArgument, "find what matches", cause)
+                        .path(&word.bytes)
+                        .hint("name the target"),
+                );
+            }
             for path in found {
                 // No name is to be taken for a flag, or for a path on the other side.
-                let odd = mark.is_empty() && matches!(path.first(), Some(b'-' | b':'));
-                let before = if odd { b"./" } else { mark };
-                out.push(Word::plain([before, &path].concat()));
+                let is_odd = matches!(path.first(), Some(b'-' | b':')) || is_url(&path);
+                let before = if mark.is_empty() && is_odd {
+                    b"./"
+                } else {
+                    mark
+                };
+                out.push((Word::plain([before, &path].concat()), role.clone()));
             }
         }
         Ok(out)
     }
 
     /// The words as a command line of the program.
-    fn program_line(&self, words: &[Word]) -> Result<Vec<OsString>, Fault> {
-        let roles = self.roles(words);
+    fn program_line(&self, words: &[(Word, Role)]) -> Result<Vec<OsString>, Fault> {
         let mut line = vec![OsString::from("xdfs")];
-        let operands = roles.iter().filter(|role| matches!(role, Role::Operand(_)));
-        let mut left = operands.count();
-        for (word, role) in words.iter().zip(roles) {
+        let is_operand = |role: &Role| matches!(role, Role::Operand(_));
+        let mut left = words.iter().filter(|(_, role)| is_operand(role)).count();
+        for (word, role) in words {
             let bytes = word.bytes.as_slice();
             let marked = bytes.strip_prefix(b":");
-            let is_operand = matches!(role, Role::Operand(_));
+            let is_operand = is_operand(role);
             left -= usize::from(is_operand);
             let there = match role {
                 _ if is_url(bytes) => None,

@@ -156,6 +156,44 @@ fn patterns_stand_for_names_on_both_sides() {
 }
 
 #[test]
+fn what_a_pattern_stands_for_stays_on_its_side() {
+    let (place, server) = begin();
+    let both = ["out1", "out2", "secret"];
+    for name in both {
+        place.make_here(name, b"here");
+        fs::write(place.remote(name), "there").unwrap();
+    }
+    place.make_here("notes", b"here");
+    fs::write(place.remote("results"), "there").unwrap();
+    for line in [
+        "put -f notes out*",
+        "get -f results out*",
+        "cp -f notes :out*",
+        "cp -f :results out*",
+        "sync notes :out*",
+        "mv -f results out*",
+        "mv -f out*",
+        "ln -f results out*",
+    ] {
+        script(&place, &server, &[], "/", line).fails(2, &["2 names match", "out*"]);
+    }
+    assert_eq!(names(place.root()), ["out1", "out2", "results", "secret"]);
+    for name in both {
+        assert_content(place.here(name), b"here");
+        assert_content(place.remote(name), b"there");
+    }
+    // One name is a target as any other, and what is copied may be many.
+    fs::create_dir(place.remote("directory")).unwrap();
+    fs::create_dir(place.here("directory")).unwrap();
+    let lines = "put -f notes sec*\nput out? dir*\nget -f out? ./dir*\n";
+    script(&place, &server, &[], "/", lines).ok();
+    assert_content(place.remote("secret"), b"here");
+    assert_content(place.here("secret"), b"here");
+    assert_eq!(names(place.remote("directory")), ["out1", "out2"]);
+    assert_content(place.here("directory/out2"), b"there");
+}
+
+#[test]
 fn the_first_failure_ends_a_script_and_gives_the_exit_code() {
     let (place, server) = begin();
     let lines = "cat gone\nmkdir d\nrmdir d\nmkdir d\n";
