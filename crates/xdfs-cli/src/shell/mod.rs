@@ -32,6 +32,7 @@ use crate::interrupt::Interrupt;
 use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
 use crate::place::local_name;
+use crate::report::{print, unwritten};
 use crate::serve::start_log;
 use crate::session::first_use_text;
 use complete::Completer;
@@ -247,7 +248,7 @@ impl Shell {
                 at_most(&words, 0)?;
                 for (at, line) in history.iter().enumerate() {
                     let line = crate::console::printable(line);
-                    print(format!("{:5}  {line}\n", at + 1).as_bytes())?;
+                    print(format!("{:5}  {line}\n", at + 1))?;
                 }
                 done
             }
@@ -262,12 +263,12 @@ impl Shell {
                 let directory = std::env::current_dir();
                 let directory =
                     directory.map_err(|e| Fault::from_io("find where this is", "", &e))?;
-                print(&line_of(directory.as_os_str().as_encoded_bytes()))?;
+                print(line_of(directory.as_os_str().as_encoded_bytes()))?;
                 done
             }
             "pwd" => {
                 at_most(&words, 0)?;
-                print(&line_of(&self.directory))?;
+                print(line_of(&self.directory))?;
                 done
             }
             "cd" => {
@@ -314,11 +315,11 @@ impl Shell {
         let line = self.program_line(&words)?;
         let matches = match Cli::command().try_get_matches_from(line) {
             Ok(matches) => matches,
-            Err(error) => return Ok(show(&error)),
+            Err(error) => return show(&error),
         };
         let cli = match Cli::from_arg_matches(&matches) {
             Ok(cli) => cli,
-            Err(error) => return Ok(show(&error)),
+            Err(error) => return show(&error),
         };
         if interrupt.requested() {
             return Err(Interrupt::fault("carry out the command"));
@@ -461,7 +462,7 @@ impl Shell {
         let is_back = words.get(1).is_some_and(|word| word.bytes == b"-");
         self.enter(path)?;
         if is_back {
-            print(&line_of(&self.directory))?;
+            print(line_of(&self.directory))?;
         }
         Ok(())
     }
@@ -486,12 +487,12 @@ impl Shell {
     fn help(&self, words: &[Word]) -> Result<u8, Fault> {
         at_most(words, 1)?;
         let Some(name) = words.get(1) else {
-            print(HELP.as_bytes())?;
+            print(HELP)?;
             return Ok(SUCCESS);
         };
         let name = String::from_utf8_lossy(&name.bytes).into_owned();
         if OWN.contains(&name.as_str()) || name == "help" {
-            print(HELP.as_bytes())?;
+            print(HELP)?;
             return Ok(SUCCESS);
         }
         if !COMMANDS.contains(&name.as_str()) {
@@ -499,7 +500,7 @@ impl Shell {
             return Err(Fault::new(Code::InvalidArgument, "help", cause).path(name));
         }
         let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
-        Ok(shown.err().map_or(SUCCESS, |error| show(&error)))
+        shown.err().map_or(Ok(SUCCESS), |error| show(&error))
     }
 }
 
@@ -594,10 +595,15 @@ fn names_session(matches: &clap::ArgMatches) -> bool {
 }
 
 /// Shows what the parser of flags has to say, and returns the exit code.
-fn show(error: &clap::Error) -> u8 {
-    // Nobody reads it then.
-    let _ = error.print();
-    u8::try_from(error.exit_code()).unwrap_or(2)
+fn show(error: &clap::Error) -> Result<u8, Fault> {
+    let shown = error.print().and_then(|()| std::io::stdout().flush());
+    if let Err(failed) = shown
+        && !error.use_stderr()
+        && let Some(fault) = unwritten(&failed)
+    {
+        return Err(fault);
+    }
+    Ok(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn at_most(words: &[Word], operands: usize) -> Result<(), Fault> {
@@ -650,10 +656,4 @@ fn line_of(path: &[u8]) -> Vec<u8> {
     let mut line = quoting.write(path);
     line.push(b'\n');
     line
-}
-
-fn print(bytes: &[u8]) -> Result<(), Fault> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    written.map_err(|error| Fault::from_io("write to standard output", "", &error))
 }
