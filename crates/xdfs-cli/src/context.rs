@@ -11,7 +11,8 @@ use xdfs::security::FirstUse;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::console::Console;
-use crate::flags::OutputFlags;
+use crate::flags::{OutputFlags, SecurityFlags};
+use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
 use crate::session::Visit;
 
@@ -35,22 +36,34 @@ impl Context {
         }
     }
 
-    /// A session with the server of `place`: that of the shell, or another one with `options`.
+    /// A session with the server of `place`: that of the shell, or another one with what `options`
+    /// and `security` say. If that is one with the shell's server, it is as the shell's own where
+    /// they say nothing.
     ///
     /// # Errors
     /// It can't be opened.
     pub(crate) fn visit(
         &self,
         place: &RemotePlace,
-        options: impl FnOnce() -> Result<ClientOptions, Fault>,
+        options: ClientOptions,
+        security: &SecurityFlags,
     ) -> Result<Visit, Fault> {
-        if let Some(kept) = &self.shell
-            && !self.own_sessions
-            && kept.serves(place)
-        {
-            return kept.visit();
-        }
-        let client = Arc::new(Client::connect(place, options()?)?);
+        let kept = self.shell.as_ref().filter(|kept| kept.serves(place));
+        let client = match kept {
+            Some(kept) if !self.own_sessions => return kept.visit(),
+            Some(kept) => kept.other_session(options, security)?,
+            None => {
+                let security = identity::security(security, place)?;
+                Client::connect(
+                    place,
+                    ClientOptions {
+                        security,
+                        ..options
+                    },
+                )?
+            }
+        };
+        let client = Arc::new(client);
         if let Some(kept) = &self.shell {
             kept.state().others.push(Arc::downgrade(&client));
         }
@@ -128,6 +141,26 @@ impl Kept {
         let own = &self.place;
         let invited = place.invitation == own.invitation || place.invitation == Default::default();
         place.address == own.address && place.user == own.user && invited
+    }
+
+    /// A session besides, as the first one where `options` and `security` say nothing.
+    fn other_session(
+        &self,
+        options: ClientOptions,
+        security: &SecurityFlags,
+    ) -> Result<Client, Fault> {
+        let own = &self.options;
+        // What the shell was invited by is in its place.
+        let place = &self.place;
+        let security = identity::security_of_command(own.security.as_ref(), security, place)?;
+        let options = ClientOptions {
+            channels: options.channels.or(own.channels),
+            block_size: options.block_size.or(own.block_size),
+            window: options.window.or(own.window),
+            security,
+            ..own.clone()
+        };
+        Client::connect(place, options)
     }
 
     /// The session; another one, and a word about it, if it has ended.

@@ -64,7 +64,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     })?;
     interrupt.orderly(true);
     let [tree, root, back] = ["tree", "server", "back"].map(|name| temp.0.join(name));
-    say("1. making a tree with one large file and a few small ones");
+    say("1. making a tree with one large file and a few small ones")?;
     make_tree(&tree, flags.size, &interrupt)?;
     for dir in [&root, &back] {
         make_directories(dir)?;
@@ -74,14 +74,14 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         LARGE,
         human::size(flags.size),
         human::count(SMALL.len() as u64, "file"),
-    ));
+    ))?;
 
     let server = RunningServer::start(&root, temp.0.join("keys"))?;
     say(&format!(
         "2. serving an empty directory on {}, by the key {}",
         server.place.address, server.fingerprint
-    ));
-    say("   all channels are encrypted (TLS 1.3), and a ticket lets the client in");
+    ))?;
+    say("   all channels are encrypted (TLS 1.3), and a ticket lets the client in")?;
     let options = ClientOptions {
         channels: Some(flags.channels),
         // When one is broken the others have to be there.
@@ -98,7 +98,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     say(&format!(
         "3. uploading over {}, and breaking one in the middle of the large file",
         human::count(flags.channels.into(), "channel")
-    ));
+    ))?;
     // First, so that the session is open when the large file begins.
     stage.small_files("uploaded", |stage, name| {
         let route = Route::Upload {
@@ -114,15 +114,15 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
             human::seconds(time.as_secs_f64())
         )),
         None => say("   it was through before a channel could be broken; try a larger --size"),
-    }
-    tell(LARGE, &large);
+    }?;
+    tell(LARGE, &large)?;
 
-    say("4. downloading everything again");
+    say("4. downloading everything again")?;
     let route = Route::Download {
         from: server_path(LARGE),
         to: local_file(back.join(LARGE)),
     };
-    tell(LARGE, &stage.copy(LARGE, &route)?);
+    tell(LARGE, &stage.copy(LARGE, &route)?)?;
     stage.small_files("downloaded", |stage, name| {
         let route = Route::Download {
             from: server_path(name),
@@ -131,17 +131,17 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         stage.copy(name, &route)
     })?;
 
-    say("5. comparing every byte");
+    say("5. comparing every byte")?;
     for name in std::iter::once(LARGE).chain(SMALL.iter().map(|(name, _)| *name)) {
         for copy in [&root, &back] {
             compare(&tree.join(name), &copy.join(name), &interrupt)?;
         }
     }
-    say("   all files are identical, on the server and back here");
+    say("   all files are identical, on the server and back here")?;
     client.close();
     server.stop()?;
     drop(temp);
-    say("done: the server has ended and the temporary directory is gone");
+    say("done: the server has ended and the temporary directory is gone")?;
     Ok(())
 }
 
@@ -151,16 +151,16 @@ fn middle(size: u64) -> Duration {
     Duration::from_nanos(size / 4).clamp(Duration::from_millis(5), Duration::from_secs(2))
 }
 
-fn say(text: &str) {
-    print(&format!("{text}\n"));
+fn say(text: &str) -> Result<(), Fault> {
+    print(format!("{text}\n"))
 }
 
-fn tell(name: &str, result: &TransferResult) {
-    say(&format!("   {name}: {}", progress::result(result)));
+fn tell(name: &str, result: &TransferResult) -> Result<(), Fault> {
+    say(&format!("   {name}: {}", progress::result(result)))?;
     say(&format!(
         "   limited by {}",
         progress::limited_by(result.limited_by)
-    ));
+    ))
 }
 
 fn server_path(name: &str) -> Vec<u8> {
@@ -256,8 +256,7 @@ impl Stage<'_> {
             seconds += copy(self, name)?.seconds;
         }
         let files = human::count(SMALL.len() as u64, "small file");
-        say(&format!("   {files} {done} in {}", human::seconds(seconds)));
-        Ok(())
+        say(&format!("   {files} {done} in {}", human::seconds(seconds)))
     }
 }
 

@@ -18,13 +18,16 @@ use crate::report::print;
 pub(crate) fn completions(shell: clap_complete::Shell) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "xdfs", &mut script);
-    print(&String::from_utf8_lossy(&script));
-    SUCCESS
+    done(print(script))
 }
 
 /// Writes all manual pages into a directory and names them.
 pub(crate) fn man(dir: &Path) -> u8 {
-    match write_pages(dir) {
+    done(write_pages(dir))
+}
+
+fn done(result: Result<(), Fault>) -> u8 {
+    match result {
         Ok(()) => SUCCESS,
         Err(fault) => {
             Console::new(OutputFlags::default()).error(&fault);
@@ -41,7 +44,7 @@ fn write_pages(dir: &Path) -> Result<(), Fault> {
     for (name, page) in pages().map_err(|e| at("make a manual page", dir, &e))? {
         let path = dir.join(name);
         std::fs::write(&path, page).map_err(|e| at("write", &path, &e))?;
-        print(&format!("{}\n", path.display()));
+        print(format!("{}\n", path.display()))?;
     }
     Ok(())
 }

@@ -117,8 +117,63 @@ pub(crate) fn security(
     Ok(Some(ClientSecurity {
         trust,
         credentials: credentials(flags, place, &folder)?,
-        level: flags.protect.into(),
+        level: flags.protect.unwrap_or_default().into(),
     }))
+}
+
+/// The same for a command of a shell whose session is with that server: what the shell was opened
+/// with, but for what the flags of the command name.
+///
+/// # Errors
+/// A file that was named can't be used; `--insecure` where the shell knows the server by a pin, a
+/// ticket or an authority.
+pub(crate) fn security_of_command(
+    shell: Option<&ClientSecurity>,
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+) -> Result<Option<ClientSecurity>, Fault> {
+    let Some(shell) = shell else {
+        let protects = flags.names_credentials()
+            || flags.ca.is_some()
+            || flags.pin.is_some()
+            || flags.known_only
+            || flags.protect.is_some();
+        return if protects {
+            security(flags, place)
+        } else {
+            Ok(None)
+        };
+    };
+    if flags.insecure {
+        let trust = &shell.trust;
+        let named = !trust.pins.is_empty() || !trust.roots.is_empty();
+        if named || place.invitation.ticket.is_some() || trust.new_hosts == NewHosts::Refuse {
+            let cause = "the shell was told which servers to believe";
+            return Err(Fault::new(Code::InvalidArgument, "open the session", cause)
+                .hint("--insecure is for a shell of its own"));
+        }
+        return Ok(None);
+    }
+    let mut own = shell.clone();
+    if let Some(pin) = flags.pin {
+        own.trust.pins = vec![pin];
+    }
+    if let Some(path) = &flags.ca {
+        own.trust.roots = read_certificates(path)?;
+        own.trust.system_roots = false;
+    }
+    if flags.known_only {
+        own.trust.new_hosts = NewHosts::Refuse;
+    }
+    if flags.names_credentials() {
+        let mut uninvited = place.clone();
+        uninvited.invitation.ticket = None;
+        own.credentials = credentials(flags, &uninvited, &folder()?)?;
+    }
+    if let Some(level) = flags.protect {
+        own.level = level.into();
+    }
+    Ok(Some(own))
 }
 
 /// What was named goes before what is found.

@@ -53,7 +53,15 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
         let direction = if flags.download { "download" } else { "upload" };
         let numbers = progress::result(result);
         let limit = progress::limited_by(result.limited_by);
-        report::print(&format!("{direction}: {numbers}, limited by {limit}\n"));
+        let line = format!("{direction}: {numbers}, limited by {limit}\n");
+        if let Err(fault) = report::print(line) {
+            reporter.console().error(&fault);
+            return if code == 0 {
+                fault.code.exit_code()
+            } else {
+                code
+            };
+        }
     }
     code
 }

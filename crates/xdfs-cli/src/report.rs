@@ -75,6 +75,8 @@ pub(crate) struct Reporter {
     drawn: Option<Instant>,
     /// Trees were copied, so that nobody knew the number of files before.
     trees: bool,
+    /// Why standard output can't be written; told at the end.
+    unwritten: Option<Fault>,
 }
 
 impl Reporter {
@@ -95,12 +97,20 @@ impl Reporter {
             meter: RateMeter::default(),
             drawn: None,
             trees: false,
+            unwritten: None,
         }
     }
 
     /// Standard error, for messages.
     pub(crate) fn console(&mut self) -> &mut Console {
         &mut self.console
+    }
+
+    /// Writes to standard output; why that failed is told at the end.
+    pub(crate) fn print(&mut self, text: &str) {
+        if let Err(fault) = print(text) {
+            self.unwritten.get_or_insert(fault);
+        }
     }
 
     /// Something that people should know, unless only errors or JSON are wanted.
@@ -151,7 +161,9 @@ impl Reporter {
             if current.reported.is_none_or(|last| now - last >= JSON_STEP) {
                 current.reported = Some(now);
                 let seconds = (now - current.started).as_secs_f64();
-                print(&Record::progress(&label.source, &label.target, progress, seconds).line());
+                self.print(
+                    &Record::progress(&label.source, &label.target, progress, seconds).line(),
+                );
             }
         } else {
             self.tick();
@@ -228,7 +240,7 @@ impl Reporter {
         if self.run.dry_run {
             if !self.json && !self.console.is_quiet() {
                 self.console.clear();
-                print(&dry_run_line(label, &result));
+                self.print(&dry_run_line(label, &result));
             }
         } else if !self.json {
             self.console
@@ -258,7 +270,7 @@ impl Reporter {
         totals.channels = totals.channels.max(result.channels);
         if self.json {
             let dry_run = self.run.dry_run;
-            print(&Record::file(&label.source, &label.target, &result, dry_run).line());
+            self.print(&Record::file(&label.source, &label.target, &result, dry_run).line());
         }
         self.only = (self.run.files == 1).then_some(result);
     }
@@ -284,7 +296,7 @@ impl Reporter {
         }
         self.drawn = Some(now);
         if self.json {
-            print(&Record::tree_progress(&label.source, &label.target, result).line());
+            self.print(&Record::tree_progress(&label.source, &label.target, result).line());
             return;
         }
         let line = Line {
@@ -320,7 +332,7 @@ impl Reporter {
         self.trees = true;
         if self.json {
             let dry_run = self.run.dry_run;
-            print(&Record::tree(&label.source, &label.target, result, dry_run).line());
+            self.print(&Record::tree(&label.source, &label.target, result, dry_run).line());
             return;
         }
         let seconds = result.elapsed.as_secs_f64();
@@ -371,7 +383,7 @@ impl Reporter {
         let (path, from) = (text(path), from.map(text));
         let verb = json::step(step);
         if self.json {
-            print(&Record::step(step, &path, from.as_deref(), self.run.dry_run).line());
+            self.print(&Record::step(step, &path, from.as_deref(), self.run.dry_run).line());
             return;
         }
         let line = match from {
@@ -382,7 +394,7 @@ impl Reporter {
             self.console.detail(&line);
         } else if !self.console.is_quiet() {
             self.console.clear();
-            print(&format!("{line}\n"));
+            self.print(&format!("{line}\n"));
         }
     }
 
@@ -394,7 +406,7 @@ impl Reporter {
         self.trees = true;
         if self.json {
             let dry_run = self.run.dry_run;
-            print(&Record::sync(&label.source, &label.target, result, dry_run).line());
+            self.print(&Record::sync(&label.source, &label.target, result, dry_run).line());
             return;
         }
         let mut parts = vec![format!(
@@ -444,7 +456,7 @@ impl Reporter {
         }
         if self.json {
             let places = label.map(|l| (l.source.as_str(), l.target.as_str()));
-            print(&Record::error(places, fault).line());
+            self.print(&Record::error(places, fault).line());
         }
         self.console.error(fault);
     }
@@ -464,7 +476,9 @@ impl Reporter {
         let totals = &self.totals;
         if self.json {
             let source = self.run.source.as_deref();
-            print(&Record::result(source, &self.run.target, totals, self.only.as_ref()).line());
+            let record = Record::result(source, &self.run.target, totals, self.only.as_ref());
+            let line = record.line();
+            self.print(&line);
         } else if self.run.files > 1 && !self.run.dry_run && !self.trees {
             let failed = match totals.failed {
                 0 => String::new(),
@@ -479,6 +493,12 @@ impl Reporter {
                 human::rate(totals.bytes_per_second()),
             );
             self.console.say(&text);
+        }
+        if let Some(fault) = self.unwritten.take() {
+            if self.totals.exit_code == 0 {
+                self.totals.exit_code = fault.code.exit_code();
+            }
+            self.console.error(&fault);
         }
         self.totals.exit_code
     }
@@ -516,10 +536,23 @@ fn dry_run_line(label: &Label, result: &TransferResult) -> String {
     format!("would copy {source} to {target}: {size}{there}\n")
 }
 
-/// Writes a line to standard output at once. A reader that went away is nothing to fail for.
-pub(crate) fn print(line: &str) {
+/// Writes to standard output at once. A reader that went away is nothing to fail for.
+///
+/// # Errors
+/// It can't be written otherwise.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    match written.err().and_then(|error| unwritten(&error)) {
+        None => Ok(()),
+        Some(fault) => Err(fault),
+    }
+}
+
+/// The fault that standard output can't be written; none if nobody reads it any more.
+pub(crate) fn unwritten(error: &std::io::Error) -> Option<Fault> {
+    let is_unread = error.kind() == std::io::ErrorKind::BrokenPipe;
+    (!is_unread).then(|| Fault::from_io("write to standard output", "", error))
 }
 
 #[cfg(test)]

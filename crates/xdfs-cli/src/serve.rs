@@ -221,7 +221,10 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
             text.push_str(&invitation(address, &fingerprint.to_string(), &secret));
         }
     }
-    print(&text);
+    if let Err(fault) = print(text) {
+        // It serves all the same.
+        Console::new(OutputFlags::default()).error(&fault);
+    }
     server.run()
 }
 

@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Client, ClientOptions, Fault, LocalPlace, Progress, RemotePlace, Transfer, TransferOptions,
-    TransferResult,
+    Client, Fault, LocalPlace, Progress, RemotePlace, Transfer, TransferOptions, TransferResult,
 };
 
 use crate::context::Context;
 use crate::flags::SessionFlags;
-use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::pipe::{self, Flow};
 use crate::report::{Label, Reporter};
@@ -112,12 +110,8 @@ impl Connector {
     /// # Errors
     /// It can't be opened.
     pub(crate) fn visit(&self, place: &RemotePlace) -> Result<Visit, Fault> {
-        self.context.visit(place, || {
-            Ok(ClientOptions {
-                security: identity::security(&self.flags.security, place)?,
-                ..self.flags.client_options()
-            })
-        })
+        let options = self.flags.client_options();
+        self.context.visit(place, options, &self.flags.security)
     }
 }
 

@@ -51,13 +51,11 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     }
     match (client.user(), client.server_fingerprint()) {
         (Some(user), Some(fingerprint)) => {
-            print(&format!("{}\nserver {fingerprint}\n", printable(&user)));
-            Ok(())
+            print(format!("{}\nserver {fingerprint}\n", printable(&user)))
         }
         _ => {
             outcome?;
-            print("nobody: the channel has no protection\n");
-            Ok(())
+            print("nobody: the channel has no protection\n")
         }
     }
 }
@@ -74,8 +72,7 @@ fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
     };
     let public = identity::make_own_key(&path)?;
     let comment = format!("{} xdfs", identity::user_name());
-    print(&format!("{}\n", public.to_line(&comment).trim_end()));
-    Ok(())
+    print(format!("{}\n", public.to_line(&comment).trim_end()))
 }
 
 /// Carries out `xdfs trust` and returns the exit code.
@@ -91,7 +88,7 @@ fn change_trust(command: TrustCommand) -> Result<(), Fault> {
                 .list()
                 .map(|known| format!("{} {}\n", printable(&known.host), known.fingerprint))
                 .collect();
-            print(&lines);
+            print(lines)?;
         }
         TrustCommand::Add { host, fingerprint } => {
             hosts.add(&known_name(&host)?, fingerprint, "")?;
@@ -137,8 +134,7 @@ fn change_users(command: UserCommand) -> Result<(), Fault> {
             if !text.is_empty() {
                 text.push('\n');
             }
-            print(&text);
-            Ok(())
+            print(text)
         }
     }
 }

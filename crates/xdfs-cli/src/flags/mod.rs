@@ -273,14 +273,14 @@ pub(crate) struct SecurityFlags {
     #[arg(long)]
     pub(crate) known_only: bool,
 
-    /// How payload travels: private, or clear beside the protection.
+    /// How payload travels: private (as by default), or clear beside the protection.
     ///
     /// With `clear`, who you are and everything but the content of files is protected as ever;
     /// the content can be read by who listens on the way, and is guarded by check values, which
     /// find errors but no deliberate change (a digest does: --digest blake3). It is faster. Only
     /// servers that were started with `--protect clear` take it.
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LevelFlag::Private)]
-    pub(crate) protect: LevelFlag,
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) protect: Option<LevelFlag>,
 
     /// Open channels without encryption and authentication.
     ///
@@ -288,6 +288,16 @@ pub(crate) struct SecurityFlags {
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "cert", "ca",
         "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
+}
+
+impl SecurityFlags {
+    /// Whether one of those was given that show who the user is.
+    pub(crate) fn names_credentials(&self) -> bool {
+        self.agent
+            || [&self.key, &self.password_file, &self.token_file, &self.cert]
+                .iter()
+                .any(|file| file.is_some())
+    }
 }
 
 /// How payload travels.

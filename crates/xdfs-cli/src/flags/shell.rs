@@ -19,11 +19,15 @@ use super::{OutputFlags, SessionFlags};
 /// everywhere.
 ///
 /// Words are quoted as in a shell: 'a b', "a b", a\ b, and $'\377' for bytes that can't be typed.
-/// *, ? and [a-z] that aren't quoted stand for the names that match, there or here. A # begins a
-/// comment. There are no variables, pipelines and redirections.
+/// *, ? and [a-z] that aren't quoted stand for the names that match, there or here; as a target,
+/// for one name. A # begins a comment. There are no variables, pipelines and redirections.
+///
+/// A command with flags of the session (-n, -b, -w, and those for security) gets a session of its
+/// own, which is as that of the shell but for these flags.
 ///
 /// On a terminal lines can be edited, the tabulator completes commands, flags and paths, and lines
-/// are remembered for the next time unless they begin with a blank. Ctrl-C ends a command and not
+/// are remembered for the next time unless they begin with a blank. Lines that are pasted are
+/// carried out one after the other. Ctrl-C ends a command and not
 /// the shell; Ctrl-D ends the shell. A connection that was lost is opened again for the next
 /// command, unless it was opened with a ticket, which is good once.
 ///

@@ -15,8 +15,8 @@ use super::quote::Quoting;
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{PathFlags, SecurityFlags};
-use crate::identity;
 use crate::interrupt::Interrupt;
+use crate::report::unwritten;
 use crate::serve::start_log;
 use crate::session::{Running, Visit, first_use_text};
 
@@ -32,8 +32,10 @@ pub(crate) struct Work {
     security: SecurityFlags,
     console: Console,
     out: BufWriter<Stdout>,
-    /// Nobody reads what is printed any more.
+    /// Nobody reads what is printed any more, or it can't be written.
     unread: bool,
+    /// Why it can't be written; told at the end.
+    unwritten: Option<Fault>,
     context: Context,
     visits: Vec<(RemotePlace, Visit)>,
     /// Number of channels of a session; `None` leaves it to the library.
@@ -65,6 +67,7 @@ impl Work {
             console: Console::new(flags.output()),
             out: BufWriter::new(std::io::stdout()),
             unread: false,
+            unwritten: None,
             context: context.clone(),
             visits: Vec::new(),
             channels: Some(1),
@@ -129,13 +132,11 @@ impl Work {
         if let Some((_, visit)) = self.visits.iter().find(|(at, _)| same_session(at, place)) {
             return Ok(visit.clone());
         }
-        let visit = self.context.visit(place, || {
-            Ok(ClientOptions {
-                channels: self.channels,
-                security: identity::security(&self.security, place)?,
-                ..ClientOptions::default()
-            })
-        })?;
+        let options = ClientOptions {
+            channels: self.channels,
+            ..ClientOptions::default()
+        };
+        let visit = self.context.visit(place, options, &self.security)?;
         self.visits.push((place.clone(), visit.clone()));
         Ok(visit)
     }
@@ -196,13 +197,24 @@ impl Work {
 
     /// Writes to standard output.
     pub(crate) fn print(&mut self, bytes: &[u8]) {
-        // A reader that went away is nothing to fail for, and a reason to stop.
-        self.unread |= self.out.write_all(bytes).is_err();
+        let written = self.out.write_all(bytes);
+        self.look_at(written);
     }
 
     /// Writes what was printed.
     pub(crate) fn flush(&mut self) {
-        self.unread |= self.out.flush().is_err();
+        let written = self.out.flush();
+        self.look_at(written);
+    }
+
+    fn look_at(&mut self, written: std::io::Result<()>) {
+        // A reader that went away is nothing to fail for, and a reason to stop.
+        if let Err(error) = written {
+            if !self.unread {
+                self.unwritten = unwritten(&error);
+            }
+            self.unread = true;
+        }
     }
 
     /// Writes a JSON line.
@@ -228,6 +240,9 @@ impl Work {
             self.console.error(&fault);
             self.exit = fault.code.exit_code();
         }
+        // What the summary tells has to include it.
+        self.flush();
+        self.tell_unwritten();
         if self.json {
             self.say(Said::Summary(SummaryBody {
                 command: self.command,
@@ -237,7 +252,17 @@ impl Work {
             }));
         }
         self.flush();
+        self.tell_unwritten();
         self.exit
+    }
+
+    fn tell_unwritten(&mut self) {
+        if let Some(fault) = self.unwritten.take() {
+            if self.exit == 0 {
+                self.exit = fault.code.exit_code();
+            }
+            self.console.error(&fault);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use xdfs::{Answer, Call, Entry, FileKind};
 
 use super::operands::{Role, Side, roles, with_long_tests};
 use super::paths::absolute;
-use super::words::{Word, escaped, split_unfinished};
+use super::words::{Word, escaped, lines, split_unfinished};
 use super::{COMMANDS, OWN, local_path, trimmed};
 use crate::context::Kept;
 use crate::paths::quote::Quoting;
@@ -113,7 +113,9 @@ impl Completer {
 
     /// Where what is to be replaced begins, and by what.
     fn complete(&self, line: &str) -> Option<(usize, Vec<Pair>)> {
-        let words = with_long_tests(split_unfinished(line.as_bytes())?);
+        let last = lines(line).pop()?;
+        let before = line.len() - last.len();
+        let words = with_long_tests(split_unfinished(last.as_bytes())?);
         let word = words.last()?;
         let name = String::from_utf8_lossy(&words.first()?.bytes).into_owned();
         let known = COMMANDS.contains(&name.as_str());
@@ -138,7 +140,7 @@ impl Completer {
                 self.values(arg, word)?
             }
         };
-        Some((word.start, pairs))
+        Some((before + word.start, pairs))
     }
 
     fn values(&self, arg: &Arg, word: &Word) -> Option<Vec<Pair>> {

@@ -11,6 +11,7 @@ use rustyline::history::FileHistory;
 use xdfs::{Code, Fault};
 
 use super::complete::{Completer, Helper};
+use super::words::lines;
 use super::{Next, Shell};
 use crate::exit_codes::SUCCESS;
 use crate::{identity, state};
@@ -38,12 +39,16 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
             Err(ReadlineError::Eof) => return SUCCESS,
             Err(error) => return failed(shell, &error),
         };
-        remember(&mut editor, &line, file.as_deref());
-        let history: Vec<String> = editor.history().iter().cloned().collect();
-        match shell.line(line.as_bytes(), &history) {
-            // It was told, and the shell goes on.
-            Next::Line(_) => {}
-            Next::End(code) => return code,
+        // What is pasted may be many lines.
+        for line in lines(&line) {
+            remember(&mut editor, line, file.as_deref());
+            let history: Vec<String> = editor.history().iter().cloned().collect();
+            match shell.line(line.as_bytes(), &history) {
+                Next::Line(code) if code == Code::Cancelled.exit_code() => break,
+                // It was told, and the shell goes on.
+                Next::Line(_) => {}
+                Next::End(code) => return code,
+            }
         }
     }
 }

@@ -32,6 +32,7 @@ use crate::interrupt::Interrupt;
 use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
 use crate::place::local_name;
+use crate::report::{print, unwritten};
 use crate::serve::start_log;
 use crate::session::first_use_text;
 use complete::Completer;
@@ -176,7 +177,7 @@ impl Shell {
                         exit
                     };
                 }
-                Ok(_) => match self.line(&line, &[]) {
+                Ok(_) => match self.line(line.strip_suffix(b"\n").unwrap_or(&line), &[]) {
                     Next::Line(code) => code,
                     // As that of a command; the first failure still counts.
                     Next::End(code) => return if exit == SUCCESS { code } else { exit },
@@ -247,12 +248,13 @@ impl Shell {
                 at_most(&words, 0)?;
                 for (at, line) in history.iter().enumerate() {
                     let line = crate::console::printable(line);
-                    print(format!("{:5}  {line}\n", at + 1).as_bytes())?;
+                    print(format!("{:5}  {line}\n", at + 1))?;
                 }
                 done
             }
             "lcd" => {
                 let words = self.with_names(words, interrupt)?;
+                let words: Vec<Word> = words.into_iter().map(|(word, _)| word).collect();
                 change_local(&words)?;
                 done
             }
@@ -261,17 +263,18 @@ impl Shell {
                 let directory = std::env::current_dir();
                 let directory =
                     directory.map_err(|e| Fault::from_io("find where this is", "", &e))?;
-                print(&line_of(directory.as_os_str().as_encoded_bytes()))?;
+                print(line_of(directory.as_os_str().as_encoded_bytes()))?;
                 done
             }
             "pwd" => {
                 at_most(&words, 0)?;
-                print(&line_of(&self.directory))?;
+                print(line_of(&self.directory))?;
                 done
             }
             "cd" => {
                 self.revive()?;
                 let words = self.with_names(words, interrupt)?;
+                let words: Vec<Word> = words.into_iter().map(|(word, _)| word).collect();
                 self.change(&words)?;
                 done
             }
@@ -312,11 +315,11 @@ impl Shell {
         let line = self.program_line(&words)?;
         let matches = match Cli::command().try_get_matches_from(line) {
             Ok(matches) => matches,
-            Err(error) => return Ok(show(&error)),
+            Err(error) => return show(&error),
         };
         let cli = match Cli::from_arg_matches(&matches) {
             Ok(cli) => cli,
-            Err(error) => return Ok(show(&error)),
+            Err(error) => return show(&error),
         };
         if interrupt.requested() {
             return Err(Interrupt::fault("carry out the command"));
@@ -348,17 +351,24 @@ impl Shell {
         words
     }
 
-    /// The words, with names instead of patterns.
-    fn with_names(&self, words: Vec<Word>, interrupt: &Interrupt) -> Result<Vec<Word>, Fault> {
+    /// The words, with names instead of patterns, and what each of them is. That is told before
+    /// anything is known of the names: it isn't for who made them to say on which side they are.
+    fn with_names(
+        &self,
+        words: Vec<Word>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<(Word, Role)>, Fault> {
         let roles = self.roles(&words);
+        let command = words.first().map_or(&b""[..], |word| &word.bytes);
+        let target = operands::target(command, &roles);
         let mut out = Vec::with_capacity(words.len());
-        for (word, role) in words.into_iter().zip(roles) {
-            let (Some(pattern), Role::Operand(side)) = (&word.pattern, role) else {
-                out.push(word);
+        for (at, (word, role)) in words.into_iter().zip(roles).enumerate() {
+            let (Some(pattern), Role::Operand(side)) = (&word.pattern, &role) else {
+                out.push((word, role));
                 continue;
             };
-            if is_url(&word.bytes) || side == Side::Text {
-                out.push(word);
+            if is_url(&word.bytes) || *side == Side::Text {
+                out.push((word, role));
                 continue;
             }
             let (is_there, mark, pattern) = match (side, pattern.strip_prefix(b":")) {
@@ -375,26 +385,37 @@ impl Shell {
             } else {
                 paths::expand(pattern, &mut Here)?
             };
+            if target == Some(at) && found.len() > 1 {
+                let cause = format!("{} names match, and there is one target", found.len());
+                return Err(
+                    Fault::new(Code::InvalidArgument, "find what matches", cause)
+                        .path(&word.bytes)
+                        .hint("name the target"),
+                );
+            }
             for path in found {
                 // No name is to be taken for a flag, or for a path on the other side.
-                let odd = mark.is_empty() && matches!(path.first(), Some(b'-' | b':'));
-                let before = if odd { b"./" } else { mark };
-                out.push(Word::plain([before, &path].concat()));
+                let is_odd = matches!(path.first(), Some(b'-' | b':')) || is_url(&path);
+                let before = if mark.is_empty() && is_odd {
+                    b"./"
+                } else {
+                    mark
+                };
+                out.push((Word::plain([before, &path].concat()), role.clone()));
             }
         }
         Ok(out)
     }
 
     /// The words as a command line of the program.
-    fn program_line(&self, words: &[Word]) -> Result<Vec<OsString>, Fault> {
-        let roles = self.roles(words);
+    fn program_line(&self, words: &[(Word, Role)]) -> Result<Vec<OsString>, Fault> {
         let mut line = vec![OsString::from("xdfs")];
-        let operands = roles.iter().filter(|role| matches!(role, Role::Operand(_)));
-        let mut left = operands.count();
-        for (word, role) in words.iter().zip(roles) {
+        let is_operand = |role: &Role| matches!(role, Role::Operand(_));
+        let mut left = words.iter().filter(|(_, role)| is_operand(role)).count();
+        for (word, role) in words {
             let bytes = word.bytes.as_slice();
             let marked = bytes.strip_prefix(b":");
-            let is_operand = matches!(role, Role::Operand(_));
+            let is_operand = is_operand(role);
             left -= usize::from(is_operand);
             let there = match role {
                 _ if is_url(bytes) => None,
@@ -441,7 +462,7 @@ impl Shell {
         let is_back = words.get(1).is_some_and(|word| word.bytes == b"-");
         self.enter(path)?;
         if is_back {
-            print(&line_of(&self.directory))?;
+            print(line_of(&self.directory))?;
         }
         Ok(())
     }
@@ -466,12 +487,12 @@ impl Shell {
     fn help(&self, words: &[Word]) -> Result<u8, Fault> {
         at_most(words, 1)?;
         let Some(name) = words.get(1) else {
-            print(HELP.as_bytes())?;
+            print(HELP)?;
             return Ok(SUCCESS);
         };
         let name = String::from_utf8_lossy(&name.bytes).into_owned();
         if OWN.contains(&name.as_str()) || name == "help" {
-            print(HELP.as_bytes())?;
+            print(HELP)?;
             return Ok(SUCCESS);
         }
         if !COMMANDS.contains(&name.as_str()) {
@@ -479,7 +500,7 @@ impl Shell {
             return Err(Fault::new(Code::InvalidArgument, "help", cause).path(name));
         }
         let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
-        Ok(shown.err().map_or(SUCCESS, |error| show(&error)))
+        shown.err().map_or(Ok(SUCCESS), |error| show(&error))
     }
 }
 
@@ -574,10 +595,15 @@ fn names_session(matches: &clap::ArgMatches) -> bool {
 }
 
 /// Shows what the parser of flags has to say, and returns the exit code.
-fn show(error: &clap::Error) -> u8 {
-    // Nobody reads it then.
-    let _ = error.print();
-    u8::try_from(error.exit_code()).unwrap_or(2)
+fn show(error: &clap::Error) -> Result<u8, Fault> {
+    let shown = error.print().and_then(|()| std::io::stdout().flush());
+    if let Err(failed) = shown
+        && !error.use_stderr()
+        && let Some(fault) = unwritten(&failed)
+    {
+        return Err(fault);
+    }
+    Ok(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn at_most(words: &[Word], operands: usize) -> Result<(), Fault> {
@@ -630,10 +656,4 @@ fn line_of(path: &[u8]) -> Vec<u8> {
     let mut line = quoting.write(path);
     line.push(b'\n');
     line
-}
-
-fn print(bytes: &[u8]) -> Result<(), Fault> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    written.map_err(|error| Fault::from_io("write to standard output", "", &error))
 }

@@ -120,6 +120,18 @@ fn short_flags(args: &[&Arg], letters: &[u8], symbolic: &mut bool) -> Option<Id>
     None
 }
 
+/// Which word is the target: the last operand of a command that has one.
+pub(crate) fn target(command: &[u8], roles: &[Role]) -> Option<usize> {
+    let last = roles.iter().rposition(is_operand)?;
+    let count = roles.iter().filter(|role| is_operand(role)).count();
+    match command {
+        b"cp" | b"ln" | b"mv" | b"sync" => Some(last),
+        // The other one may be left out.
+        b"get" | b"put" if count > 1 => Some(last),
+        _ => None,
+    }
+}
+
 /// The side of the operand at an index, of so many.
 fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
     let is_target = count > 1 && index + 1 == count;

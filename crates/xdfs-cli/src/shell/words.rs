@@ -52,6 +52,50 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
     }
 }
 
+/// What was typed at once as lines: they end at each newline that isn't quoted. A backslash before
+/// a newline goes on with the line.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut start = 0;
+    // The quote that is open, and whether a backslash means something in it.
+    let mut open: Option<(u8, bool)> = None;
+    let (mut in_word, mut in_comment, mut is_dollar) = (false, false, false);
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        if in_comment && byte != b'\n' {
+            continue;
+        }
+        let follows_dollar = std::mem::replace(&mut is_dollar, open.is_none() && byte == b'$');
+        match (open, byte) {
+            (None | Some((_, true)), b'\\') => {
+                in_word |= bytes.get(at) != Some(&b'\n');
+                at += 1;
+            }
+            (Some((quote, _)), byte) if byte == quote => open = None,
+            (Some(_), _) => {}
+            (None, b'\n') => {
+                lines.push(&text[start..at - 1]);
+                start = at;
+                (in_word, in_comment) = (false, false);
+            }
+            (None, b' ' | b'\t' | b'\r') => in_word = false,
+            (None, b'#') if !in_word => in_comment = true,
+            (None, byte) => {
+                in_word = true;
+                open = match byte {
+                    b'"' => Some((byte, true)),
+                    b'\'' => Some((byte, follows_dollar)),
+                    _ => None,
+                };
+            }
+        }
+    }
+    lines.push(&text[start..]);
+    lines
+}
+
 /// The words of a line that is still typed, the last of which is the one to complete: empty after a
 /// blank. `None` where nothing can be completed.
 pub(crate) fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
@@ -188,6 +232,10 @@ impl<'a> Splitter<'a> {
                 self.in_comment = true;
                 return Ok(());
             }
+            if byte == b'\\' && self.rest.first() == Some(&b'\n') {
+                self.rest = &self.rest[1..];
+                continue;
+            }
             if !self.in_word {
                 self.in_word = true;
                 self.word.start = self.length - self.rest.len() - 1;
@@ -244,6 +292,7 @@ impl<'a> Splitter<'a> {
                 Some(b'"') => return Ok(()),
                 Some(b'\\') => match self.next() {
                     Some(byte @ (b'"' | b'\\' | b'$' | b'`')) => self.quoted(byte)?,
+                    Some(b'\n') => {}
                     Some(byte) => {
                         self.quoted(b'\\')?;
                         self.quoted(byte)?;
@@ -366,6 +415,32 @@ mod tests {
         }
         assert_eq!(split(b"$'\\377' \xfe").unwrap()[0].bytes, b"\xff");
         assert_eq!(split(b"$'\\377' \xfe").unwrap()[1].bytes, b"\xfe");
+    }
+
+    #[test]
+    fn newlines_end_lines_unless_they_are_quoted() {
+        for (text, expected) in [
+            ("", &[""][..]),
+            ("a", &["a"]),
+            ("rm old\nget new", &["rm old", "get new"]),
+            ("a\n", &["a", ""]),
+            ("a 'b\nc'\nd", &["a 'b\nc'", "d"]),
+            ("a \"b\\\"\nc\"\nd", &["a \"b\\\"\nc\"", "d"]),
+            ("a 'b\\'\nc", &["a 'b\\'", "c"]),
+            ("a $'b\\'\nc'\nd", &["a $'b\\'\nc'", "d"]),
+            ("a \\$'b\\'\nc", &["a \\$'b\\'", "c"]),
+            ("# it's\na", &["# it's", "a"]),
+            ("a#'b\nc'\nd", &["a#'b\nc'", "d"]),
+            ("a \\\n b\nc", &["a \\\n b", "c"]),
+            ("a \\\n# b's\nc", &["a \\\n# b's", "c"]),
+            ("a $x \"b\nc\"\nd", &["a $x \"b\nc\"", "d"]),
+            ("a\\", &["a\\"]),
+            ("\u{fc}\n\u{fc}", &["\u{fc}", "\u{fc}"]),
+            ("\\\u{fc}\n\u{fc}", &["\\\u{fc}", "\u{fc}"]),
+        ] {
+            assert_eq!(lines(text), expected, "{text}");
+        }
+        assert_eq!(words("a \\\n b\\\nc \"d\\\ne\""), ["a", "bc", "de"]);
     }
 
     #[test]

@@ -642,3 +642,49 @@ fn a_reader_that_goes_away_ends_a_listing() {
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let (place, server) = tree();
+    let url = server.url("/");
+    let local = place.make_here("one", b"1");
+    let full = |words: &[&str], input: &[u8]| {
+        let out = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, input).unwrap();
+        drop(writer);
+        let mut command = program();
+        command.args(words).stdin(reader).stdout(out);
+        command.stderr(std::process::Stdio::piped());
+        let done = command.output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(7), "{words:?}: {said}");
+        let times = said.matches("write to standard output").count();
+        assert_eq!(times, 1, "{words:?}: {said}");
+    };
+    for words in [
+        &["ls", &url][..],
+        &["ls", "-lR", &url],
+        &["ls", "--json", &url],
+        &["stat", &url],
+        &["find", &url],
+        &["sum", &server.url("/runs/a.dat")],
+        &["du", &url],
+        &["df", &url],
+        &["mkdir", "-p", "--json", &url],
+        &["sync", "--dry-run", &place.here(""), &url],
+        &["cp", "--dry-run", "-f", &local, &url],
+        &["cp", "--json", "-f", &local, &url],
+        &["whoami", &url],
+        &["completions", "bash"],
+    ] {
+        full(words, b"");
+    }
+    for line in ["ls", "pwd", "help", "help ls", "ls --help", "lpwd", "find"] {
+        full(&["shell", &url], line.as_bytes());
+    }
+}

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::{Place, Run, Server, assert_content, content, names, program, run_with_input};
@@ -155,6 +156,44 @@ fn patterns_stand_for_names_on_both_sides() {
 }
 
 #[test]
+fn what_a_pattern_stands_for_stays_on_its_side() {
+    let (place, server) = begin();
+    let both = ["out1", "out2", "secret"];
+    for name in both {
+        place.make_here(name, b"here");
+        fs::write(place.remote(name), "there").unwrap();
+    }
+    place.make_here("notes", b"here");
+    fs::write(place.remote("results"), "there").unwrap();
+    for line in [
+        "put -f notes out*",
+        "get -f results out*",
+        "cp -f notes :out*",
+        "cp -f :results out*",
+        "sync notes :out*",
+        "mv -f results out*",
+        "mv -f out*",
+        "ln -f results out*",
+    ] {
+        script(&place, &server, &[], "/", line).fails(2, &["2 names match", "out*"]);
+    }
+    assert_eq!(names(place.root()), ["out1", "out2", "results", "secret"]);
+    for name in both {
+        assert_content(place.here(name), b"here");
+        assert_content(place.remote(name), b"there");
+    }
+    // One name is a target as any other, and what is copied may be many.
+    fs::create_dir(place.remote("directory")).unwrap();
+    fs::create_dir(place.here("directory")).unwrap();
+    let lines = "put -f notes sec*\nput out? dir*\nget -f out? ./dir*\n";
+    script(&place, &server, &[], "/", lines).ok();
+    assert_content(place.remote("secret"), b"here");
+    assert_content(place.here("secret"), b"here");
+    assert_eq!(names(place.remote("directory")), ["out1", "out2"]);
+    assert_content(place.here("directory/out2"), b"there");
+}
+
+#[test]
 fn the_first_failure_ends_a_script_and_gives_the_exit_code() {
     let (place, server) = begin();
     let lines = "cat gone\nmkdir d\nrmdir d\nmkdir d\n";
@@ -234,6 +273,55 @@ fn flags_of_the_session_open_another_one() {
     );
     run.fails(2, &["--pin"]);
     assert_content(place.remote("f"), &content(2, 100_000));
+}
+
+#[test]
+fn another_session_is_as_safe_as_the_first() {
+    let place = Place::new();
+    // The key is made when it is first used; the servers of these tests know it.
+    let first = Server::start(&place.root());
+    crate::support::xdfs(["ls", &first.url("/")]).ok();
+    let fingerprint = first.line_with("fingerprint ");
+    let pin = fingerprint.trim_start_matches("fingerprint ");
+    place.make_here("f", b"content");
+    let own = program();
+    let mut names = own.get_envs();
+    let known = names.find(|(name, _)| *name == "XDFS_CONFIG_DIR").unwrap();
+    let key = Path::new(known.1.unwrap()).join("id_ed25519");
+    let key = key.to_str().unwrap();
+    let folder = place.here("config");
+    let run = |flags: &[&str], url: &str, lines: &str| {
+        let mut command = program();
+        command.arg("shell").args(flags).arg(url);
+        command.env("XDFS_CONFIG_DIR", &folder);
+        command.current_dir(place.here(""));
+        run_with_input(&mut command, lines.as_bytes())
+    };
+    let url = first.url("/");
+    // The key and the pin are those of the shell: no key is made, and no server is remembered.
+    for line in [
+        "put -f -n 2 f\n",
+        "put -f -b 64K -w 1M f\n",
+        "ls --known-only\n",
+    ] {
+        run(&["--key", key, "--pin", pin], &url, line).ok();
+        let invited = format!("{url}?pin={pin}");
+        run(&["--key", key], &invited, line).ok();
+        assert!(!Path::new(&folder).join("known_hosts").exists(), "{line}");
+        assert!(!Path::new(&folder).join("id_ed25519").exists(), "{line}");
+    }
+    // What the command names goes before, and takes nothing else away.
+    let other = format!("SHA256:{}", "A".repeat(43));
+    let flags = ["--key", key, "--pin", pin];
+    run(&flags, &url, &format!("ls --pin {other}\n")).fails(17, &[]);
+    run(&flags, &url, "ls --insecure\n").fails(2, &["believe"]);
+    run(&flags, &url, "ls --protect clear\n").fails(17, &[]);
+    run(&flags, &url, "ls --key gone\n").fails(4, &["gone"]);
+    assert!(!Path::new(&folder).join("known_hosts").exists());
+    // A shell without protection has other sessions without it.
+    let open = ["--listen", "127.0.0.1:0", "--insecure"];
+    let open = Server::start_with(&place.root(), &open);
+    run(&["--insecure"], &open.url("/"), "put -f -n 2 f\nls\n").ok();
 }
 
 #[test]

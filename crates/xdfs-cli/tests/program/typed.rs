@@ -146,6 +146,31 @@ fn lines_are_remembered_unless_they_begin_with_a_blank() {
 }
 
 #[test]
+fn lines_that_are_pasted_are_carried_out_one_by_one() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for name in ["old", "new"] {
+        fs::write(place.remote(name), name).unwrap();
+    }
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("\x1b[200~rm old\nget new\n# it's all\nmkdir 'a\nb'\x1b[201~\r");
+    typed.sees("new: ");
+    typed.sees("> ");
+    typed.types("history\r");
+    typed.sees("1  rm old");
+    typed.sees("2  get new");
+    typed.sees("> ");
+    // One that fails is told, and the others are carried out.
+    typed.types("\x1b[200~cat gone\nmkdir after\x1b[201~\r");
+    typed.sees("/gone");
+    typed.sees("> ");
+    typed.leave();
+    assert_content(place.here("new"), b"new");
+    assert!(place.remote("new").exists() && !place.remote("old").exists());
+    assert!(place.remote("a\nb").is_dir() && place.remote("after").is_dir());
+}
+
+#[test]
 fn ctrl_c_ends_what_waits_for_a_pipe_and_not_the_shell() {
     let place = Place::new();
     let server = Server::start(&place.root());
