@@ -115,7 +115,8 @@ pub enum Record {
     Forget(Vec<u8>),
     /// What was said of the entries of a directory isn't so.
     ForgetEntries(Vec<u8>),
-    /// A run begins (`false`), or has ended so that everything that is finished is claimed.
+    /// A run begins (`false`), or has come to its end: all was walked, and everything that is
+    /// finished is claimed. What was claimed before lets nothing be left out by the next run.
     Run(bool),
 }
 
@@ -476,6 +477,9 @@ pub(super) struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct Earlier {
     pub(super) directories: Directories<Known>,
+    /// What runs claimed before the last one that came to its end. A tree may have changed since
+    /// then: it tells what they made, and lets nothing be left out unseen.
+    pub(super) past: Directories<Known>,
     /// Where the tree goes.
     pub root: Option<Root>,
     /// The last run ended in an orderly way: there is nothing finished that isn't claimed.
@@ -494,15 +498,25 @@ impl Earlier {
         while let Some(record) = records.next_record()? {
             earlier.apply(record);
         }
-        for known in earlier.directories.values_mut() {
-            let claims = &mut known.claims;
-            // The later first, so that it stays.
-            claims.reverse();
-            claims.sort_by_key(|claim| claim.entry);
-            claims.dedup_by_key(|claim| claim.entry);
-            claims.shrink_to_fit();
-        }
+        let known = earlier.directories.values_mut();
+        known.chain(earlier.past.values_mut()).for_each(Known::tidy);
         Ok(earlier)
+    }
+
+    /// A run begins. After one that came to its end everything is looked at again.
+    pub fn begin_run(&mut self) {
+        if !self.is_complete {
+            return;
+        }
+        for (path, known) in std::mem::take(&mut self.directories).0 {
+            if known.finished.is_some() {
+                self.past.remove(&path, drop);
+            }
+            let past = self.past.entry(&path);
+            past.finished = past.finished.or(known.finished);
+            past.claims.extend(known.claims);
+            past.tidy();
+        }
     }
 
     fn apply(&mut self, record: Record) {
@@ -512,16 +526,23 @@ impl Earlier {
                 self.directories.entry(&path).claims.extend(claims);
             }
             Record::Directory(path, totals) => {
+                self.past.remove(&path, drop);
                 self.directories.remove(&path, drop);
                 self.directories.entry(&path).finished = Some(totals);
             }
-            Record::Forget(path) => self.directories.remove(&path, drop),
+            Record::Forget(path) => {
+                self.past.remove(&path, drop);
+                self.directories.remove(&path, drop);
+            }
             Record::ForgetEntries(path) => {
                 if let Some(known) = self.directories.get_mut(&path) {
                     known.claims = Vec::new();
                 }
             }
             Record::Run(ended) => {
+                if !ended {
+                    self.begin_run();
+                }
                 self.has_run = true;
                 self.is_complete = ended;
             }
@@ -532,7 +553,8 @@ impl Earlier {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_nothing = |k: &Known| k.claims.is_empty() && k.finished.is_none();
-        self.directories.iter().all(|(_, known)| is_nothing(known))
+        let mut known = self.directories.iter().chain(self.past.iter());
+        known.all(|(_, known)| is_nothing(known))
     }
 
     /// What a directory has that is finished with all below it.
@@ -566,6 +588,21 @@ impl Earlier {
         self.directories.get(directory).map_or(&[], |k| &k.claims)
     }
 
+    /// The claims of entries of a directory by runs that came to their end, sorted likewise.
+    #[must_use]
+    pub fn past_claims(&self, directory: &[u8]) -> &[Claim] {
+        self.past.get(directory).map_or(&[], |k| &k.claims)
+    }
+
+    /// Whether a run that came to its end had finished a directory, by itself or with one above.
+    #[must_use]
+    pub fn was_finished(&self, directory: &[u8]) -> bool {
+        let is_finished = |path: &[u8]| self.past.get(path).is_some_and(|k| k.finished.is_some());
+        let slashes = (0..directory.len()).filter(|at| directory[*at] == b'/');
+        let mut above = slashes.map(|at| &directory[..at]);
+        is_finished(directory) || above.any(is_finished)
+    }
+
     /// Whether anything in a directory, or below it, is claimed.
     #[must_use]
     pub fn knows_of(&self, directory: &[u8]) -> bool {
@@ -575,15 +612,38 @@ impl Earlier {
     /// The records that say the same.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let root = self.root.iter().cloned().map(Record::Root);
-        let known = self.directories.iter().flat_map(|(path, known)| {
+        let past = self.past.records();
+        let has_past = self.past.iter().next().is_some();
+        let between = [Record::Run(true), Record::Run(false)].into_iter();
+        let past = past.chain(between.filter(move |_| has_past));
+        let run = self.has_run.then_some(Record::Run(self.is_complete));
+        let known = self.directories.records();
+        root.chain(past).chain(known).chain(run)
+    }
+}
+
+impl Directories<Known> {
+    /// The records that say the same.
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.iter().flat_map(|(path, known)| {
             let finished = known.finished.map(|t| Record::Directory(path.clone(), t));
             // A batch at a time, so that many claims aren't held twice.
             let claims = known.claims.chunks(CLAIMS_MAX);
             let claims = claims.map(|c| Record::Entries(path.clone(), c.to_vec()));
             finished.into_iter().chain(claims)
-        });
-        let run = self.has_run.then_some(Record::Run(self.is_complete));
-        root.chain(known).chain(run)
+        })
+    }
+}
+
+impl Known {
+    /// Sorts the claims, and keeps the last of each entry.
+    fn tidy(&mut self) {
+        let claims = &mut self.claims;
+        // The later first, so that it stays.
+        claims.reverse();
+        claims.sort_by_key(|claim| claim.entry);
+        claims.dedup_by_key(|claim| claim.entry);
+        claims.shrink_to_fit();
     }
 }
 

@@ -243,10 +243,10 @@ impl TreeJournal {
         self.file.set_len(bytes)?;
         self.file.seek(SeekFrom::End(0))?;
         self.bytes = bytes;
-        for (path, known) in earlier.directories.iter() {
+        for (path, known) in earlier.directories.iter().chain(earlier.past.iter()) {
             let claims = (CLAIM_BYTES * known.claims.len()) as u64;
             let bytes = claims + path.len() as u64 + HEADER_BYTES as u64;
-            *self.live.entry(path) = bytes;
+            *self.live.entry(path) += bytes;
             self.live_bytes += bytes;
         }
         Ok(Some(earlier))

@@ -137,6 +137,51 @@ fn the_later_claim_of_an_entry_counts_and_entries_are_forgotten() {
 }
 
 #[test]
+fn what_a_run_claimed_that_came_to_its_end_lets_nothing_be_left_out() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let header = *journal.header();
+    let claims = [&b"f"[..], b"g"].map(|name| header.claim(b"a", name, mark(1)));
+    let records = [
+        Record::Run(false),
+        Record::Directory(b"d".to_vec(), totals(2)),
+        Record::Directory(b"e".to_vec(), totals(3)),
+        Record::Entries(b"a".to_vec(), claims[..1].to_vec()),
+        Record::Run(true),
+    ];
+    journal.append(&records, false).unwrap();
+    drop(journal);
+    let (mut journal, mut earlier) = open(&path);
+    assert!(earlier.is_complete);
+    earlier.begin_run();
+    let check = |earlier: &Earlier| {
+        assert!(!earlier.is_empty() && earlier.finished(b"d").is_none());
+        assert!(earlier.was_finished(b"d") && earlier.was_finished(b"d/x/y"));
+        assert!(!earlier.was_finished(b"d!") && !earlier.was_finished(b""));
+        assert_eq!(earlier.past_claims(b"a"), &claims[..1]);
+    };
+    check(&earlier);
+    assert!(earlier.claims(b"a").is_empty() && !earlier.knows_of(b""));
+    // The next one is broken off: what it claimed counts, also when the file is written anew.
+    let records = [
+        Record::Run(false),
+        Record::Directory(b"e".to_vec(), totals(4)),
+        Record::Entries(b"a".to_vec(), claims[1..].to_vec()),
+    ];
+    journal.append(&records, false).unwrap();
+    for _ in 0..2 {
+        let mut reader = File::open(&path).unwrap();
+        let mut records = Records::new(&mut reader).unwrap().unwrap();
+        let earlier = Earlier::read(&mut records).unwrap();
+        check(&earlier);
+        assert!(earlier.has_run && !earlier.is_complete && !earlier.was_finished(b"e"));
+        assert_eq!(earlier.finished(b"e"), Some(totals(4)));
+        assert_eq!(earlier.claims(b"a"), &claims[1..]);
+        journal.compact().unwrap();
+    }
+}
+
+#[test]
 fn a_damaged_journal_claims_a_beginning() {
     let (_folder, path) = place();
     let (mut journal, _) = open(&path);

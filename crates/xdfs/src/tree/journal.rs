@@ -1,6 +1,7 @@
 //! The journal of a tree, as the two directions use it: which one it is, what it lets be left out,
 //! and a thread that makes things durable before they are claimed.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -84,8 +85,9 @@ pub(super) fn open(
         let random = getrandom::fill(&mut nonce);
         random.map_err(|e| fault(&path, &e.to_string()))?;
         remove_old(folder, &path);
-        let (mut journal, earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
+        let (mut journal, mut earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
         journal.append(&[Record::Run(false)], false)?;
+        earlier.begin_run();
         Ok((journal, earlier))
     });
     match opened.and_then(|(journal, earlier)| Keeper::new(journal, earlier)) {
@@ -429,7 +431,9 @@ pub(super) struct Finished {
     /// Which of the claims were seen at the target.
     seen: Vec<bool>,
     /// Names of directories, with what they have.
-    directories: std::collections::HashMap<Vec<u8>, (Totals, bool)>,
+    directories: HashMap<Vec<u8>, (Totals, bool)>,
+    /// What stands at the target, if a run that came to its end made any of it.
+    there: Option<HashMap<Vec<u8>, Mark>>,
 }
 
 impl Finished {
@@ -447,17 +451,19 @@ impl Finished {
 
     /// Whether any entries are claimed.
     pub(super) fn has_entries(&self) -> bool {
-        !self.claims.is_empty()
+        !self.claims.is_empty() || self.there.as_ref().is_some_and(|there| !there.is_empty())
     }
 }
 
 impl Skip {
     /// What the journal says of a directory; `None` if nothing.
     pub(super) fn of(&self, path: &[u8]) -> Option<Finished> {
-        if !self.earlier.knows_of(path) {
+        let earlier = &self.earlier;
+        let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
+        if !has_past && !earlier.knows_of(path) {
             return None;
         }
-        let claims = self.earlier.claims(path).to_vec();
+        let claims = earlier.claims(path).to_vec();
         let directories = self.earlier.finished_in(path);
         let directories = directories.map(|(name, totals)| (name.to_vec(), (totals, false)));
         Some(Finished {
@@ -465,6 +471,7 @@ impl Skip {
             seen: vec![false; claims.len()],
             claims,
             directories: directories.collect(),
+            there: has_past.then(HashMap::new),
         })
     }
 
@@ -480,6 +487,9 @@ impl Skip {
         let entry = self.header.claim_entry(&finished.path, name, mark);
         if let Ok(at) = finished.claims.binary_search_by_key(&entry, |c| c.entry) {
             finished.seen[at] = true;
+        }
+        if let Some(there) = &mut finished.there {
+            there.insert(name.to_vec(), mark);
         }
     }
 
@@ -508,31 +518,42 @@ impl Skip {
     }
 
     /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
-    /// version that was claimed, or after a run that was killed what looks as it is wanted.
+    /// version that was claimed, or what looks as it is wanted after a run that was broken off, or
+    /// in a directory that was finished.
     pub(super) fn is_ours(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
-        was_broken_off(&self.earlier) && looks_like(there, wanted) || self.has_made(path, there)
+        let (parent, name) = split(path);
+        let earlier = &self.earlier;
+        let claim = self.header.claim(parent, name, there);
+        (was_broken_off(earlier) || earlier.was_finished(parent)) && looks_like(there, wanted)
+            || is_claimed(earlier.claims(parent), claim)
+            || is_claimed(earlier.past_claims(parent), claim)
     }
 
-    fn has_made(&self, path: &[u8], mark: Mark) -> bool {
-        let (parent, name) = split(path);
-        let claims = self.earlier.claims(parent);
-        let claim = self.header.claim(parent, name, mark);
-        let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
-        at.is_ok_and(|at| claims[at].version == claim.version)
+    /// Whether a run that came to its end made this version, and it still stands at the target.
+    fn stands(&self, finished: &Finished, name: &[u8], mark: Mark) -> bool {
+        let there = finished.there.as_ref().and_then(|there| there.get(name));
+        let path = &finished.path;
+        there.is_some_and(|there| looks_like(*there, mark))
+            && (self.earlier.was_finished(path)
+                || is_claimed(
+                    self.earlier.past_claims(path),
+                    self.header.claim(path, name, mark),
+                ))
     }
 
     /// Whether this version of an entry is finished.
     pub(super) fn entry(&self, finished: &Finished, path: &[u8], mark: Mark) -> bool {
-        if finished.claims.is_empty() {
-            return false;
-        }
         let (parent, name) = split(path);
-        let claim = self.header.claim(parent, name, mark);
-        let at = finished
-            .claims
-            .binary_search_by_key(&claim.entry, |c| c.entry);
-        at.is_ok_and(|at| finished.claims[at].version == claim.version)
+        !finished.claims.is_empty()
+            && is_claimed(&finished.claims, self.header.claim(parent, name, mark))
+            || self.stands(finished, name, mark)
     }
+}
+
+/// Whether this version is among claims, which are sorted.
+fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
+    let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
+    at.is_ok_and(|at| claims[at].version == claim.version)
 }
 
 /// What a claim says of an entry with these attributes; `None` for what is never claimed.

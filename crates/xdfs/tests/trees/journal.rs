@@ -381,6 +381,71 @@ fn what_failed_is_all_that_is_tried_by_the_next_run() {
 }
 
 #[test]
+fn a_run_after_one_that_came_to_its_end_sees_every_change() {
+    for up in [true, false] {
+        let scene = Scene::new(77, up);
+        even_tree(&scene.source());
+        // With a slash at its end, so that the tree goes where something stands.
+        let run = |overwrite, stop_at| {
+            let mut failed = Vec::new();
+            let mut observer = |event: TreeEvent<'_>| {
+                match event {
+                    TreeEvent::Failed { path, fault } => failed.push((path.to_vec(), fault.code)),
+                    TreeEvent::Progress(result) if result.files >= stop_at => {
+                        return ControlFlow::Break(());
+                    }
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            };
+            let options = TreeOptions {
+                overwrite,
+                rate_bytes_per_s_max: (stop_at < FILES).then_some(8_000_000),
+                ..scene.options()
+            };
+            let (client, observer) = (&scene.client, &mut observer);
+            let result = match up {
+                true => {
+                    let source = scene.source().join("");
+                    client.upload_tree(&source, b"/copy", &options, observer)
+                }
+                false => client.download_tree(b"/tree/", &scene.target(), &options, observer),
+            };
+            (result, failed)
+        };
+        fs::create_dir_all(scene.target().join("1/1/f1/in the way")).unwrap();
+        let (result, failed) = run(false, u64::MAX);
+        assert_eq!((result.unwrap().files, failed.len()), (FILES - 1, 1));
+        // A new file, a changed one, and one that is gone, in directories that were finished.
+        let (source, target) = (scene.source(), scene.target());
+        fs::write(source.join("2/2/new"), "new").unwrap();
+        fs::write(source.join("0/3/f3"), "changed").unwrap();
+        fs::remove_file(target.join("0/6/f6")).unwrap();
+        let (result, mut failed) = run(false, u64::MAX);
+        failed.sort_by(|a, b| a.0.cmp(&b.0));
+        // Whose the changed one is isn't known any more, and that is told.
+        let names: Vec<_> = failed.iter().map(|(path, _)| &path[..]).collect();
+        assert_eq!(names, [&b"0/3/f3"[..], b"1/1/f1"]);
+        assert_eq!(failed[0].1, Code::AlreadyExists);
+        let result = result.unwrap();
+        assert_eq!((result.files, result.resumed.files), (2, FILES - 3));
+        // So it is for the run after one that was stopped after one that came to its end.
+        for n in (0..FILES).filter(|n| n % 30 != 1) {
+            let file = source.join(format!("{}/{}/f{n}", n % 3, n % 30));
+            fs::write(file, (n + 1).to_be_bytes().repeat(5 * 1024)).unwrap();
+        }
+        let (result, _) = run(true, 300);
+        assert_eq!(result.unwrap_err().code, Code::Cancelled);
+        fs::remove_dir_all(target.join("1/1/f1")).unwrap();
+        let (result, failed) = run(true, u64::MAX);
+        assert_eq!(failed, []);
+        assert!(result.unwrap().resumed.files >= 300);
+        assert_same(&source, &target);
+        assert_eq!(scene.found(), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
 fn a_journal_has_one_owner_and_nobody_waits_for_it() {
     let scene = Scene::new(71, true);
     even_tree(&scene.source());
