@@ -3,7 +3,7 @@
 //! ```text
 //! header, 64 bytes                          record
 //!   0  magic "XDFSTREE"                       0  bytes of the body, u32
-//!   8  version, u16 (1)                       4  CRC-32C, u32
+//!   8  version, u16 (2)                       4  CRC-32C, u32
 //!  10  zero, u16                              8  body: kind u8, fields of the kind
 //!  12  key, 32 bytes
 //!  44  nonce, 16 bytes
@@ -22,7 +22,7 @@ use std::ops::Bound;
 use crc_fast::CrcAlgorithm;
 
 const MAGIC: &[u8; 8] = b"XDFSTREE";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of a record before its body.
@@ -90,6 +90,17 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+/// A directory that is finished with all below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What it has, with itself.
+    pub totals: Totals,
+    /// The time of the last change that it was given at the target, in nanoseconds since
+    /// 1970-01-01 UTC; `None` if it was given none. It changes when something is made or removed
+    /// there.
+    pub mtime_ns: Option<i64>,
+}
+
 /// The target of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -97,6 +108,8 @@ pub struct Root {
     pub path: Vec<u8>,
     /// Its number in its file system; 0 if it isn't known.
     pub inode: u64,
+    /// The number of the tree's source in its file system; 0 if it isn't known.
+    pub source_inode: u64,
     /// It was there before the tree, and keeps its mode.
     pub was_there: bool,
 }
@@ -109,8 +122,8 @@ pub enum Record {
     Root(Root),
     /// Entries of a directory are finished. More than fit in a record are written as several.
     Entries(Vec<u8>, Vec<Claim>),
-    /// A directory is finished with all below it, which is so much with itself.
-    Directory(Vec<u8>, Totals),
+    /// A directory is finished with all below it.
+    Directory(Vec<u8>, Finished),
     /// What was said of a directory and of all below it isn't so.
     Forget(Vec<u8>),
     /// What was said of the entries of a directory isn't so.
@@ -219,6 +232,7 @@ impl Record {
             Self::Root(root) => {
                 out.push(kind::ROOT);
                 out.extend(root.inode.to_be_bytes());
+                out.extend(root.source_inode.to_be_bytes());
                 out.push(u8::from(root.was_there));
                 out.extend(&root.path);
             }
@@ -232,8 +246,10 @@ impl Record {
                     out.extend(claim.version.to_be_bytes());
                 }
             }
-            Self::Directory(path, totals) => {
+            Self::Directory(path, Finished { totals, mtime_ns }) => {
                 out.push(kind::DIRECTORY);
+                out.push(u8::from(mtime_ns.is_some()));
+                out.extend(mtime_ns.unwrap_or(0).to_be_bytes());
                 let Totals {
                     files,
                     directories,
@@ -268,11 +284,13 @@ impl Record {
         let record = match kind {
             kind::ROOT => {
                 let inode = u64::from_be_bytes(at.take()?);
+                let source_inode = u64::from_be_bytes(at.take()?);
                 let was_there = at.flag()?;
                 let path = at.path()?;
                 Self::Root(Root {
                     path,
                     inode,
+                    source_inode,
                     was_there,
                 })
             }
@@ -293,13 +311,16 @@ impl Record {
                 Self::Entries(path.to_vec(), claims.collect())
             }
             kind::DIRECTORY => {
+                let is_known = at.flag()?;
+                let mtime_ns = i64::from_be_bytes(at.take()?);
+                let mtime_ns = is_known.then_some(mtime_ns);
                 let totals = Totals {
                     files: u64::from_be_bytes(at.take()?),
                     directories: u64::from_be_bytes(at.take()?),
                     others: u64::from_be_bytes(at.take()?),
                     bytes: u64::from_be_bytes(at.take()?),
                 };
-                Self::Directory(at.path()?, totals)
+                Self::Directory(at.path()?, Finished { totals, mtime_ns })
             }
             kind::FORGET => Self::Forget(at.path()?),
             kind::FORGET_ENTRIES => Self::ForgetEntries(at.path()?),
@@ -470,7 +491,7 @@ impl<T: Default> Directories<T> {
 pub(super) struct Known {
     /// Sorted by their first half when all is read; of two with the same the later is kept.
     pub(super) claims: Vec<Claim>,
-    pub(super) finished: Option<Totals>,
+    pub(super) finished: Option<Finished>,
 }
 
 /// What a journal says: the edge of what is finished.
@@ -525,10 +546,10 @@ impl Earlier {
             Record::Entries(path, claims) => {
                 self.directories.entry(&path).claims.extend(claims);
             }
-            Record::Directory(path, totals) => {
+            Record::Directory(path, finished) => {
                 self.past.remove(&path, drop);
                 self.directories.remove(&path, drop);
-                self.directories.entry(&path).finished = Some(totals);
+                self.directories.entry(&path).finished = Some(finished);
             }
             Record::Forget(path) => {
                 self.past.remove(&path, drop);
@@ -557,17 +578,17 @@ impl Earlier {
         known.all(|(_, known)| is_nothing(known))
     }
 
-    /// What a directory has that is finished with all below it.
+    /// What is said of a directory that is finished with all below it.
     #[must_use]
-    pub fn finished(&self, directory: &[u8]) -> Option<Totals> {
+    pub fn finished(&self, directory: &[u8]) -> Option<Finished> {
         self.directories.get(directory)?.finished
     }
 
-    /// The directories in a directory that are finished: their names, and what they have.
+    /// The directories in a directory that are finished: their names, and what is said of them.
     pub fn finished_in<'a>(
         &'a self,
         directory: &[u8],
-    ) -> impl Iterator<Item = (&'a [u8], Totals)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a [u8], Finished)> + use<'a> {
         let first = match directory {
             b"" => Vec::new(),
             path => [path, b"/"].concat(),

@@ -14,12 +14,15 @@ fn mark(size: u64) -> Mark {
     }
 }
 
-fn totals(files: u64) -> Totals {
-    Totals {
-        files,
-        directories: 1,
-        others: 0,
-        bytes: 10 * files,
+fn totals(files: u64) -> Finished {
+    Finished {
+        totals: Totals {
+            files,
+            directories: 1,
+            others: 0,
+            bytes: 10 * files,
+        },
+        mtime_ns: (files % 2 == 0).then_some(-5),
     }
 }
 
@@ -46,6 +49,7 @@ fn what_was_written_is_read() {
     let root = Root {
         path: b"/t".to_vec(),
         inode: 9,
+        source_inode: 10,
         was_there: true,
     };
     let records = [
@@ -261,7 +265,7 @@ fn another_tree_another_version_and_a_new_start() {
     );
     write();
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[9] = 2;
+    bytes[9] = 1;
     std::fs::write(&path, bytes).unwrap();
     assert!(open(&path).1.is_empty());
 }
@@ -272,11 +276,37 @@ fn one_owner_at_a_time() {
     let (mut journal, _) = open(&path);
     let fault = TreeJournal::open(&path, KEY, [1; 16], false).unwrap_err();
     assert_eq!(fault.code, Code::Busy);
+    assert!(!fault.hint.is_empty());
     journal.remove().unwrap();
     assert!(!path.exists());
     assert!(journal.append(&[Record::Run(true)], false).is_err());
     drop(journal);
     drop(open(&path));
+}
+
+#[test]
+fn a_journal_that_fails_is_emptied() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let record = Record::Directory(b"d".to_vec(), totals(1));
+    journal.append(&[record.clone()], true).unwrap();
+    // Its successor has no place.
+    let successor = path.with_extension("new");
+    std::fs::create_dir(&successor).unwrap();
+    let needless = Record::Directory(vec![b'x'; 40_000], totals(1));
+    let failed = (0..4).any(|_| journal.append(&[needless.clone()], true).is_err());
+    assert!(failed && path.metadata().unwrap().len() == 0);
+    assert!(journal.append(&[record.clone()], true).is_err());
+    drop(journal);
+    // So it is if it can't be removed.
+    std::fs::remove_dir(&successor).unwrap();
+    let (mut journal, earlier) = open(&path);
+    assert!(earlier.is_empty());
+    journal.append(&[record], true).unwrap();
+    let other = path.with_extension("other");
+    std::fs::rename(&path, &other).unwrap();
+    assert!(journal.remove().is_err());
+    assert_eq!(other.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -310,10 +340,7 @@ fn the_journal_of_a_large_tree_is_bounded() {
         }
         let top = format!("top{top}").into_bytes();
         if top != b"top99" {
-            let all = Totals {
-                files: 100_000,
-                ..totals(1)
-            };
+            let all = totals(100_000);
             journal
                 .append(&[Record::Directory(top, all)], false)
                 .unwrap();
@@ -325,7 +352,7 @@ fn the_journal_of_a_large_tree_is_bounded() {
     begun = std::time::Instant::now();
     let (journal, earlier) = open(&path);
     println!("{} bytes read in {:?}", journal.bytes(), begun.elapsed());
-    assert_eq!(earlier.finished(b"top98").unwrap().files, 100_000);
+    assert_eq!(earlier.finished(b"top98").unwrap().totals.files, 100_000);
     assert!(earlier.finished(b"top98/directory-1").is_none());
     assert!(earlier.finished(b"top99/directory-999").is_some());
 }
