@@ -1,6 +1,7 @@
 //! What is claimed, and nothing else, is read again.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::slice;
 
 use super::*;
 
@@ -22,7 +23,7 @@ fn totals(files: u64) -> Finished {
             others: 0,
             bytes: 10 * files,
         },
-        mtime_ns: (files % 2 == 0).then_some(-5),
+        mtime_ns: files.is_multiple_of(2).then_some(-5),
     }
 }
 
@@ -289,14 +290,14 @@ fn a_journal_that_fails_is_emptied() {
     let (_folder, path) = place();
     let (mut journal, _) = open(&path);
     let record = Record::Directory(b"d".to_vec(), totals(1));
-    journal.append(&[record.clone()], true).unwrap();
+    journal.append(slice::from_ref(&record), true).unwrap();
     // Its successor has no place.
     let successor = path.with_extension("new");
     std::fs::create_dir(&successor).unwrap();
     let needless = Record::Directory(vec![b'x'; 40_000], totals(1));
-    let failed = (0..4).any(|_| journal.append(&[needless.clone()], true).is_err());
+    let failed = (0..4).any(|_| journal.append(slice::from_ref(&needless), true).is_err());
     assert!(failed && path.metadata().unwrap().len() == 0);
-    assert!(journal.append(&[record.clone()], true).is_err());
+    assert!(journal.append(slice::from_ref(&record), true).is_err());
     drop(journal);
     // So it is if it can't be removed.
     std::fs::remove_dir(&successor).unwrap();
