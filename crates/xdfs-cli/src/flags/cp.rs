@@ -85,9 +85,11 @@ pub(crate) struct CpFlags {
     /// is tried again at the end.
     ///
     /// After an interruption of any kind the same command goes on: what was finished is neither
-    /// looked at again nor sent again. A file that changes later in a directory that was finished
-    /// isn't noticed: 'xdfs sync' does. What is finished is remembered in XDFS_STATE_DIR
-    /// (~/.local/state/xdfs unless set) until nothing is left to do.
+    /// looked at again nor sent again. A file that changes meanwhile in a directory that was
+    /// finished isn't noticed: 'xdfs sync' does. After a run that came to its end with failures
+    /// everything is looked at again, and what isn't there in the same size and time is sent. What
+    /// is finished is remembered in XDFS_STATE_DIR (~/.local/state/xdfs unless set) until nothing
+    /// is left to do.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 

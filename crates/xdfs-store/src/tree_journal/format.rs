@@ -3,7 +3,7 @@
 //! ```text
 //! header, 64 bytes                          record
 //!   0  magic "XDFSTREE"                       0  bytes of the body, u32
-//!   8  version, u16 (1)                       4  CRC-32C, u32
+//!   8  version, u16 (2)                       4  CRC-32C, u32
 //!  10  zero, u16                              8  body: kind u8, fields of the kind
 //!  12  key, 32 bytes
 //!  44  nonce, 16 bytes
@@ -22,7 +22,7 @@ use std::ops::Bound;
 use crc_fast::CrcAlgorithm;
 
 const MAGIC: &[u8; 8] = b"XDFSTREE";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of a record before its body.
@@ -90,6 +90,17 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+/// A directory that is finished with all below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What it has, with itself.
+    pub totals: Totals,
+    /// The time of the last change that it was given at the target, in nanoseconds since
+    /// 1970-01-01 UTC; `None` if it was given none. It changes when something is made or removed
+    /// there.
+    pub mtime_ns: Option<i64>,
+}
+
 /// The target of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -97,6 +108,8 @@ pub struct Root {
     pub path: Vec<u8>,
     /// Its number in its file system; 0 if it isn't known.
     pub inode: u64,
+    /// The number of the tree's source in its file system; 0 if it isn't known.
+    pub source_inode: u64,
     /// It was there before the tree, and keeps its mode.
     pub was_there: bool,
 }
@@ -109,13 +122,14 @@ pub enum Record {
     Root(Root),
     /// Entries of a directory are finished. More than fit in a record are written as several.
     Entries(Vec<u8>, Vec<Claim>),
-    /// A directory is finished with all below it, which is so much with itself.
-    Directory(Vec<u8>, Totals),
+    /// A directory is finished with all below it.
+    Directory(Vec<u8>, Finished),
     /// What was said of a directory and of all below it isn't so.
     Forget(Vec<u8>),
     /// What was said of the entries of a directory isn't so.
     ForgetEntries(Vec<u8>),
-    /// A run begins (`false`), or has ended so that everything that is finished is claimed.
+    /// A run begins (`false`), or has come to its end: all was walked, and everything that is
+    /// finished is claimed. What was claimed before lets nothing be left out by the next run.
     Run(bool),
 }
 
@@ -218,6 +232,7 @@ impl Record {
             Self::Root(root) => {
                 out.push(kind::ROOT);
                 out.extend(root.inode.to_be_bytes());
+                out.extend(root.source_inode.to_be_bytes());
                 out.push(u8::from(root.was_there));
                 out.extend(&root.path);
             }
@@ -231,8 +246,10 @@ impl Record {
                     out.extend(claim.version.to_be_bytes());
                 }
             }
-            Self::Directory(path, totals) => {
+            Self::Directory(path, Finished { totals, mtime_ns }) => {
                 out.push(kind::DIRECTORY);
+                out.push(u8::from(mtime_ns.is_some()));
+                out.extend(mtime_ns.unwrap_or(0).to_be_bytes());
                 let Totals {
                     files,
                     directories,
@@ -267,11 +284,13 @@ impl Record {
         let record = match kind {
             kind::ROOT => {
                 let inode = u64::from_be_bytes(at.take()?);
+                let source_inode = u64::from_be_bytes(at.take()?);
                 let was_there = at.flag()?;
                 let path = at.path()?;
                 Self::Root(Root {
                     path,
                     inode,
+                    source_inode,
                     was_there,
                 })
             }
@@ -292,13 +311,16 @@ impl Record {
                 Self::Entries(path.to_vec(), claims.collect())
             }
             kind::DIRECTORY => {
+                let is_known = at.flag()?;
+                let mtime_ns = i64::from_be_bytes(at.take()?);
+                let mtime_ns = is_known.then_some(mtime_ns);
                 let totals = Totals {
                     files: u64::from_be_bytes(at.take()?),
                     directories: u64::from_be_bytes(at.take()?),
                     others: u64::from_be_bytes(at.take()?),
                     bytes: u64::from_be_bytes(at.take()?),
                 };
-                Self::Directory(at.path()?, totals)
+                Self::Directory(at.path()?, Finished { totals, mtime_ns })
             }
             kind::FORGET => Self::Forget(at.path()?),
             kind::FORGET_ENTRIES => Self::ForgetEntries(at.path()?),
@@ -469,13 +491,16 @@ impl<T: Default> Directories<T> {
 pub(super) struct Known {
     /// Sorted by their first half when all is read; of two with the same the later is kept.
     pub(super) claims: Vec<Claim>,
-    pub(super) finished: Option<Totals>,
+    pub(super) finished: Option<Finished>,
 }
 
 /// What a journal says: the edge of what is finished.
 #[derive(Clone, Debug, Default)]
 pub struct Earlier {
     pub(super) directories: Directories<Known>,
+    /// What runs claimed before the last one that came to its end. A tree may have changed since
+    /// then: it tells what they made, and lets nothing be left out unseen.
+    pub(super) past: Directories<Known>,
     /// Where the tree goes.
     pub root: Option<Root>,
     /// The last run ended in an orderly way: there is nothing finished that isn't claimed.
@@ -494,15 +519,25 @@ impl Earlier {
         while let Some(record) = records.next_record()? {
             earlier.apply(record);
         }
-        for known in earlier.directories.values_mut() {
-            let claims = &mut known.claims;
-            // The later first, so that it stays.
-            claims.reverse();
-            claims.sort_by_key(|claim| claim.entry);
-            claims.dedup_by_key(|claim| claim.entry);
-            claims.shrink_to_fit();
-        }
+        let known = earlier.directories.values_mut();
+        known.chain(earlier.past.values_mut()).for_each(Known::tidy);
         Ok(earlier)
+    }
+
+    /// A run begins. After one that came to its end everything is looked at again.
+    pub fn begin_run(&mut self) {
+        if !self.is_complete {
+            return;
+        }
+        for (path, known) in std::mem::take(&mut self.directories).0 {
+            if known.finished.is_some() {
+                self.past.remove(&path, drop);
+            }
+            let past = self.past.entry(&path);
+            past.finished = past.finished.or(known.finished);
+            past.claims.extend(known.claims);
+            past.tidy();
+        }
     }
 
     fn apply(&mut self, record: Record) {
@@ -511,17 +546,24 @@ impl Earlier {
             Record::Entries(path, claims) => {
                 self.directories.entry(&path).claims.extend(claims);
             }
-            Record::Directory(path, totals) => {
+            Record::Directory(path, finished) => {
+                self.past.remove(&path, drop);
                 self.directories.remove(&path, drop);
-                self.directories.entry(&path).finished = Some(totals);
+                self.directories.entry(&path).finished = Some(finished);
             }
-            Record::Forget(path) => self.directories.remove(&path, drop),
+            Record::Forget(path) => {
+                self.past.remove(&path, drop);
+                self.directories.remove(&path, drop);
+            }
             Record::ForgetEntries(path) => {
                 if let Some(known) = self.directories.get_mut(&path) {
                     known.claims = Vec::new();
                 }
             }
             Record::Run(ended) => {
+                if !ended {
+                    self.begin_run();
+                }
                 self.has_run = true;
                 self.is_complete = ended;
             }
@@ -532,20 +574,21 @@ impl Earlier {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_nothing = |k: &Known| k.claims.is_empty() && k.finished.is_none();
-        self.directories.iter().all(|(_, known)| is_nothing(known))
+        let mut known = self.directories.iter().chain(self.past.iter());
+        known.all(|(_, known)| is_nothing(known))
     }
 
-    /// What a directory has that is finished with all below it.
+    /// What is said of a directory that is finished with all below it.
     #[must_use]
-    pub fn finished(&self, directory: &[u8]) -> Option<Totals> {
+    pub fn finished(&self, directory: &[u8]) -> Option<Finished> {
         self.directories.get(directory)?.finished
     }
 
-    /// The directories in a directory that are finished: their names, and what they have.
+    /// The directories in a directory that are finished: their names, and what is said of them.
     pub fn finished_in<'a>(
         &'a self,
         directory: &[u8],
-    ) -> impl Iterator<Item = (&'a [u8], Totals)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a [u8], Finished)> + use<'a> {
         let first = match directory {
             b"" => Vec::new(),
             path => [path, b"/"].concat(),
@@ -566,6 +609,21 @@ impl Earlier {
         self.directories.get(directory).map_or(&[], |k| &k.claims)
     }
 
+    /// The claims of entries of a directory by runs that came to their end, sorted likewise.
+    #[must_use]
+    pub fn past_claims(&self, directory: &[u8]) -> &[Claim] {
+        self.past.get(directory).map_or(&[], |k| &k.claims)
+    }
+
+    /// Whether a run that came to its end had finished a directory, by itself or with one above.
+    #[must_use]
+    pub fn was_finished(&self, directory: &[u8]) -> bool {
+        let is_finished = |path: &[u8]| self.past.get(path).is_some_and(|k| k.finished.is_some());
+        let slashes = (0..directory.len()).filter(|at| directory[*at] == b'/');
+        let mut above = slashes.map(|at| &directory[..at]);
+        is_finished(directory) || above.any(is_finished)
+    }
+
     /// Whether anything in a directory, or below it, is claimed.
     #[must_use]
     pub fn knows_of(&self, directory: &[u8]) -> bool {
@@ -575,15 +633,38 @@ impl Earlier {
     /// The records that say the same.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let root = self.root.iter().cloned().map(Record::Root);
-        let known = self.directories.iter().flat_map(|(path, known)| {
+        let past = self.past.records();
+        let has_past = self.past.iter().next().is_some();
+        let between = [Record::Run(true), Record::Run(false)].into_iter();
+        let past = past.chain(between.filter(move |_| has_past));
+        let run = self.has_run.then_some(Record::Run(self.is_complete));
+        let known = self.directories.records();
+        root.chain(past).chain(known).chain(run)
+    }
+}
+
+impl Directories<Known> {
+    /// The records that say the same.
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.iter().flat_map(|(path, known)| {
             let finished = known.finished.map(|t| Record::Directory(path.clone(), t));
             // A batch at a time, so that many claims aren't held twice.
             let claims = known.claims.chunks(CLAIMS_MAX);
             let claims = claims.map(|c| Record::Entries(path.clone(), c.to_vec()));
             finished.into_iter().chain(claims)
-        });
-        let run = self.has_run.then_some(Record::Run(self.is_complete));
-        root.chain(known).chain(run)
+        })
+    }
+}
+
+impl Known {
+    /// Sorts the claims, and keeps the last of each entry.
+    fn tidy(&mut self) {
+        let claims = &mut self.claims;
+        // The later first, so that it stays.
+        claims.reverse();
+        claims.sort_by_key(|claim| claim.entry);
+        claims.dedup_by_key(|claim| claim.entry);
+        claims.shrink_to_fit();
     }
 }
 

@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use xdfs_proto::{Code, Fault};
 
 pub use format::{
-    CLAIM_BYTES, Claim, Earlier, HEADER_BYTES, Header, Mark, PREFIX_BYTES, Record, Records, Root,
-    Totals,
+    CLAIM_BYTES, Claim, Earlier, Finished, HEADER_BYTES, Header, Mark, PREFIX_BYTES, Record,
+    Records, Root, Totals,
 };
 
 use format::Directories;
 
 const OPERATION: &str = "keep the journal of the tree";
+const BUSY_HINT: &str = "wait until the other run has ended, or stop it; then run this again";
 /// Needless bytes that are left where they are.
 const SLACK_BYTES: u64 = 64 << 10;
 /// How often a journal is opened anew that is removed meanwhile.
@@ -91,7 +92,8 @@ impl TreeJournal {
             return Ok((journal, earlier));
         }
         let cause = "it is removed again and again";
-        Err(Fault::new(Code::Busy, OPERATION, cause).path(path.as_os_str().as_encoded_bytes()))
+        let fault = Fault::new(Code::Busy, OPERATION, cause).hint(BUSY_HINT);
+        Err(fault.path(path.as_os_str().as_encoded_bytes()))
     }
 
     /// What its claims are made with.
@@ -112,10 +114,7 @@ impl TreeJournal {
     /// A failure of the file system; the journal takes nothing more then.
     pub fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Fault> {
         let written = self.write(records, durable);
-        written.map_err(|error| {
-            self.broken = true;
-            io_fault(&self.path, &error)
-        })
+        written.map_err(|error| self.given_up(&error))
     }
 
     /// Forgets everything.
@@ -123,10 +122,7 @@ impl TreeJournal {
     /// # Errors
     /// As [`Self::append`].
     pub fn clear(&mut self) -> Result<(), Fault> {
-        self.begin().map_err(|error| {
-            self.broken = true;
-            io_fault(&self.path, &error)
-        })
+        self.begin().map_err(|error| self.given_up(&error))
     }
 
     /// Whether it claims nothing.
@@ -135,13 +131,21 @@ impl TreeJournal {
         self.live_bytes == 0
     }
 
-    /// Removes the journal, which takes nothing more then.
+    /// The journal takes nothing more. What is in it may not be so any more when it is read again:
+    /// it is emptied, if that can be done.
+    fn given_up(&mut self, error: &io::Error) -> Fault {
+        self.broken = true;
+        let _ = self.file.set_len(0).and_then(|()| self.file.sync_all());
+        io_fault(&self.path, error)
+    }
+
+    /// Removes the journal, which takes nothing more then. If it can't be removed it is emptied.
     ///
     /// # Errors
     /// As [`Self::append`].
     pub fn remove(&mut self) -> Result<(), Fault> {
         self.broken = true;
-        std::fs::remove_file(&self.path).map_err(|error| io_fault(&self.path, &error))
+        std::fs::remove_file(&self.path).map_err(|error| self.given_up(&error))
     }
 
     fn write(&mut self, records: &[Record], durable: bool) -> io::Result<()> {
@@ -206,6 +210,17 @@ impl TreeJournal {
             return Err(io::Error::other("its successor is locked"));
         }
         let old = std::mem::replace(&mut self.file, file);
+        let replaced = self.replace(&old, &path, &earlier);
+        if replaced.is_err() {
+            // The one that has the name, which is to be emptied.
+            self.file = old;
+        }
+        replaced
+    }
+
+    /// Writes what is live to the file, which takes the place of the old one. Whichever of them is
+    /// found after a crash of the system has all that was written to it.
+    fn replace(&mut self, old: &File, path: &Path, earlier: &Earlier) -> io::Result<()> {
         self.restart()?;
         let mut buffer = Vec::new();
         for record in earlier.records() {
@@ -221,9 +236,9 @@ impl TreeJournal {
         self.file.write_all(&buffer)?;
         self.bytes += buffer.len() as u64;
         self.file.sync_data()?;
-        std::fs::rename(&path, &self.path)?;
-        drop(old);
-        Ok(())
+        old.sync_data()?;
+        std::fs::rename(path, &self.path)?;
+        sync_folder(&self.path)
     }
 
     /// Reads what is there; `None` if it can't be used.
@@ -243,10 +258,10 @@ impl TreeJournal {
         self.file.set_len(bytes)?;
         self.file.seek(SeekFrom::End(0))?;
         self.bytes = bytes;
-        for (path, known) in earlier.directories.iter() {
+        for (path, known) in earlier.directories.iter().chain(earlier.past.iter()) {
             let claims = (CLAIM_BYTES * known.claims.len()) as u64;
             let bytes = claims + path.len() as u64 + HEADER_BYTES as u64;
-            *self.live.entry(path) = bytes;
+            *self.live.entry(path) += bytes;
             self.live_bytes += bytes;
         }
         Ok(Some(earlier))
@@ -254,9 +269,15 @@ impl TreeJournal {
 
     /// Begins an empty journal.
     fn begin(&mut self) -> io::Result<()> {
+        let had_bytes = self.file.metadata()?.len() > 0;
         self.file.set_len(0)?;
         self.file.rewind()?;
-        self.restart()
+        self.restart()?;
+        if had_bytes {
+            // Or what it said would come back after a crash of the system.
+            self.file.sync_all()?;
+        }
+        Ok(())
     }
 
     fn restart(&mut self) -> io::Result<()> {
@@ -280,12 +301,26 @@ fn open_file(path: &Path, truncate: bool) -> io::Result<File> {
     options.open(path)
 }
 
+/// Makes a name durable.
+#[cfg(unix)]
+fn sync_folder(path: &Path) -> io::Result<()> {
+    path.parent()
+        .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+/// Folders can't be opened there.
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 fn lock(path: &Path, file: &File) -> Result<(), Fault> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let cause = "another run is copying the same tree";
             let fault = Fault::new(Code::Busy, OPERATION, cause);
+            let fault = fault.hint(BUSY_HINT);
             Err(fault.path(path.as_os_str().as_encoded_bytes()))
         }
         Err(TryLockError::Error(error)) => Err(io_fault(path, &error)),

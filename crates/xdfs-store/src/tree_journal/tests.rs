@@ -1,6 +1,7 @@
 //! What is claimed, and nothing else, is read again.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::slice;
 
 use super::*;
 
@@ -14,12 +15,15 @@ fn mark(size: u64) -> Mark {
     }
 }
 
-fn totals(files: u64) -> Totals {
-    Totals {
-        files,
-        directories: 1,
-        others: 0,
-        bytes: 10 * files,
+fn totals(files: u64) -> Finished {
+    Finished {
+        totals: Totals {
+            files,
+            directories: 1,
+            others: 0,
+            bytes: 10 * files,
+        },
+        mtime_ns: files.is_multiple_of(2).then_some(-5),
     }
 }
 
@@ -46,6 +50,7 @@ fn what_was_written_is_read() {
     let root = Root {
         path: b"/t".to_vec(),
         inode: 9,
+        source_inode: 10,
         was_there: true,
     };
     let records = [
@@ -137,6 +142,51 @@ fn the_later_claim_of_an_entry_counts_and_entries_are_forgotten() {
 }
 
 #[test]
+fn what_a_run_claimed_that_came_to_its_end_lets_nothing_be_left_out() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let header = *journal.header();
+    let claims = [&b"f"[..], b"g"].map(|name| header.claim(b"a", name, mark(1)));
+    let records = [
+        Record::Run(false),
+        Record::Directory(b"d".to_vec(), totals(2)),
+        Record::Directory(b"e".to_vec(), totals(3)),
+        Record::Entries(b"a".to_vec(), claims[..1].to_vec()),
+        Record::Run(true),
+    ];
+    journal.append(&records, false).unwrap();
+    drop(journal);
+    let (mut journal, mut earlier) = open(&path);
+    assert!(earlier.is_complete);
+    earlier.begin_run();
+    let check = |earlier: &Earlier| {
+        assert!(!earlier.is_empty() && earlier.finished(b"d").is_none());
+        assert!(earlier.was_finished(b"d") && earlier.was_finished(b"d/x/y"));
+        assert!(!earlier.was_finished(b"d!") && !earlier.was_finished(b""));
+        assert_eq!(earlier.past_claims(b"a"), &claims[..1]);
+    };
+    check(&earlier);
+    assert!(earlier.claims(b"a").is_empty() && !earlier.knows_of(b""));
+    // The next one is broken off: what it claimed counts, also when the file is written anew.
+    let records = [
+        Record::Run(false),
+        Record::Directory(b"e".to_vec(), totals(4)),
+        Record::Entries(b"a".to_vec(), claims[1..].to_vec()),
+    ];
+    journal.append(&records, false).unwrap();
+    for _ in 0..2 {
+        let mut reader = File::open(&path).unwrap();
+        let mut records = Records::new(&mut reader).unwrap().unwrap();
+        let earlier = Earlier::read(&mut records).unwrap();
+        check(&earlier);
+        assert!(earlier.has_run && !earlier.is_complete && !earlier.was_finished(b"e"));
+        assert_eq!(earlier.finished(b"e"), Some(totals(4)));
+        assert_eq!(earlier.claims(b"a"), &claims[1..]);
+        journal.compact().unwrap();
+    }
+}
+
+#[test]
 fn a_damaged_journal_claims_a_beginning() {
     let (_folder, path) = place();
     let (mut journal, _) = open(&path);
@@ -216,7 +266,7 @@ fn another_tree_another_version_and_a_new_start() {
     );
     write();
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[9] = 2;
+    bytes[9] = 1;
     std::fs::write(&path, bytes).unwrap();
     assert!(open(&path).1.is_empty());
 }
@@ -227,11 +277,37 @@ fn one_owner_at_a_time() {
     let (mut journal, _) = open(&path);
     let fault = TreeJournal::open(&path, KEY, [1; 16], false).unwrap_err();
     assert_eq!(fault.code, Code::Busy);
+    assert!(!fault.hint.is_empty());
     journal.remove().unwrap();
     assert!(!path.exists());
     assert!(journal.append(&[Record::Run(true)], false).is_err());
     drop(journal);
     drop(open(&path));
+}
+
+#[test]
+fn a_journal_that_fails_is_emptied() {
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let record = Record::Directory(b"d".to_vec(), totals(1));
+    journal.append(slice::from_ref(&record), true).unwrap();
+    // Its successor has no place.
+    let successor = path.with_extension("new");
+    std::fs::create_dir(&successor).unwrap();
+    let needless = Record::Directory(vec![b'x'; 40_000], totals(1));
+    let failed = (0..4).any(|_| journal.append(slice::from_ref(&needless), true).is_err());
+    assert!(failed && path.metadata().unwrap().len() == 0);
+    assert!(journal.append(slice::from_ref(&record), true).is_err());
+    drop(journal);
+    // So it is if it can't be removed.
+    std::fs::remove_dir(&successor).unwrap();
+    let (mut journal, earlier) = open(&path);
+    assert!(earlier.is_empty());
+    journal.append(&[record], true).unwrap();
+    let other = path.with_extension("other");
+    std::fs::rename(&path, &other).unwrap();
+    assert!(journal.remove().is_err());
+    assert_eq!(other.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -265,10 +341,7 @@ fn the_journal_of_a_large_tree_is_bounded() {
         }
         let top = format!("top{top}").into_bytes();
         if top != b"top99" {
-            let all = Totals {
-                files: 100_000,
-                ..totals(1)
-            };
+            let all = totals(100_000);
             journal
                 .append(&[Record::Directory(top, all)], false)
                 .unwrap();
@@ -280,7 +353,7 @@ fn the_journal_of_a_large_tree_is_bounded() {
     begun = std::time::Instant::now();
     let (journal, earlier) = open(&path);
     println!("{} bytes read in {:?}", journal.bytes(), begun.elapsed());
-    assert_eq!(earlier.finished(b"top98").unwrap().files, 100_000);
+    assert_eq!(earlier.finished(b"top98").unwrap().totals.files, 100_000);
     assert!(earlier.finished(b"top98/directory-1").is_none());
     assert!(earlier.finished(b"top99/directory-999").is_some());
 }

@@ -20,7 +20,7 @@ use xdfs_store::{LocalStore, Store};
 
 use self::seen::{Came, Seen};
 use super::journal::{
-    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
+    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, local_mtime, mark_of, totals_of,
 };
 use super::moving::{
     Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
@@ -63,9 +63,10 @@ pub(super) fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     let ends = Ends::Down(source, target);
-    let mut keeper = journal::open(client, &ends, options, &mut report);
+    let mut keeper = journal::open(client, &ends, options, &mut report)?;
+    let source_inode = attributes.inode;
     let earlier = match &mut keeper {
-        Some(keeper) => keeper.earlier_root(&mut report, local_attributes)?,
+        Some(keeper) => keeper.earlier_root(source_inode, &mut report, local_attributes)?,
         None => None,
     };
     let root = match (earlier, std::fs::metadata(target)) {
@@ -81,6 +82,7 @@ pub(super) fn run(
         keeper.begin(Root {
             path: download.root.clone(),
             inode: 0,
+            source_inode,
             was_there: false,
         });
         download.skip = Some(keeper.skip());
@@ -312,7 +314,7 @@ impl<'a> Download<'a> {
             for entry in entries.flatten() {
                 let name = path_bytes(Path::new(&entry.file_name()));
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    skip.see_directory(&mut finished, &name);
+                    skip.see_directory(&mut finished, &name, || local_mtime(&entry.path()));
                 } else if let Some(mark) = local_mark(&entry.path()) {
                     skip.see(&mut finished, &name, mark);
                 }

@@ -1,13 +1,16 @@
 //! The journal of a tree, as the two directions use it: which one it is, what it lets be left out,
 //! and a thread that makes things durable before they are claimed.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use xdfs_proto::{Code, Fault};
-use xdfs_store::tree_journal::{Claim, Earlier, Header, Mark, Record, Root, Totals, TreeJournal};
+use xdfs_store::tree_journal::{
+    self, Claim, Earlier, Header, Mark, Record, Root, Totals, TreeJournal,
+};
 use xdfs_store::{LocalStore, Store as _};
 
 use super::moving::Report;
@@ -26,6 +29,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const FRESH_MAX: u64 = 200_000;
 /// Journals that nobody went on with for so long are removed.
 const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+const SECOND_NS: i64 = 1_000_000_000;
 /// How names of journals begin and end.
 const NAME: (&str, &str) = ("tree-", ".journal");
 
@@ -70,13 +74,18 @@ enum Miss {
 }
 
 /// Opens the journal of a tree. Without it, and with a warning, if that fails.
+///
+/// # Errors
+/// [`Code::Busy`] if another run has it: both would write to one target.
 pub(super) fn open(
     client: &Client,
     ends: &Ends<'_>,
     options: &TreeOptions,
     report: &mut Report<'_>,
-) -> Option<Keeper> {
-    let folder = options.journal.as_ref().filter(|_| !options.dry_run)?;
+) -> Result<Option<Keeper>, Fault> {
+    let Some(folder) = options.journal.as_ref().filter(|_| !options.dry_run) else {
+        return Ok(None);
+    };
     let opened = key(client, ends, options).and_then(|key| {
         make_folder(folder)?;
         let path = path(folder, &key);
@@ -84,15 +93,17 @@ pub(super) fn open(
         let random = getrandom::fill(&mut nonce);
         random.map_err(|e| fault(&path, &e.to_string()))?;
         remove_old(folder, &path);
-        let (mut journal, earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
+        let (mut journal, mut earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
         journal.append(&[Record::Run(false)], false)?;
+        earlier.begin_run();
         Ok((journal, earlier))
     });
     match opened.and_then(|(journal, earlier)| Keeper::new(journal, earlier)) {
-        Ok(keeper) => Some(keeper),
+        Ok(keeper) => Ok(Some(keeper)),
+        Err(fault) if fault.code == Code::Busy => Err(fault),
         Err(fault) => {
             report.warn(&fault.hint("the tree is copied without a journal"));
-            None
+            Ok(None)
         }
     }
 }
@@ -216,22 +227,34 @@ impl Keeper {
         self.earlier.has_run
     }
 
-    /// Where the tree went before, if that still is what it was. Otherwise the journal is cleared.
+    /// Where the tree went before, if that and the source, which has this number, still are what
+    /// they were. Otherwise the journal is cleared.
     pub(super) fn earlier_root(
         &mut self,
+        source_inode: u64,
         report: &mut Report<'_>,
         look: impl FnOnce(&[u8]) -> Result<Option<Attributes>, Fault>,
     ) -> Result<Option<(Root, Attributes)>, Fault> {
         let Some(root) = self.earlier.root.clone() else {
             return Ok(None);
         };
-        match look(&root.path)? {
-            Some(found) if found.kind == FileKind::Directory && is_same(&root, &found) => {
+        let is_source = is_same(root.source_inode, source_inode);
+        let cause = match is_source {
+            true => "its target isn't the one of the earlier run",
+            false => "its source isn't the one of the earlier run",
+        };
+        match look(&root.path)?.filter(|_| is_source) {
+            Some(found)
+                if found.kind == FileKind::Directory && is_same(root.inode, found.inode) =>
+            {
+                let root = Root {
+                    source_inode,
+                    ..root
+                };
                 return Ok(Some((root, found)));
             }
             None if self.earlier.is_empty() => {}
             _ => {
-                let cause = "its target isn't the one of the earlier run";
                 let fault = Fault::new(Code::Stale, "go on with the tree", cause);
                 report.warn(&fault.path(&root.path).hint("it begins anew"));
             }
@@ -335,7 +358,7 @@ impl Keeper {
     }
 
     /// The end: everything that was moved is durable. The journal goes if nothing is left to do,
-    /// or if it knows of nothing.
+    /// or if nothing was made.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -353,7 +376,10 @@ impl Keeper {
         }
         let mut journal = lock(&self.journal);
         let claims = claims.records(&self.header);
-        let ended = if is_whole || (claims.is_empty() && journal.is_empty()) {
+        // An entry that failed may stand at the target even if nothing is claimed.
+        let has_root = self.root.as_ref().is_some_and(|root| root.inode != 0);
+        let is_nothing = !has_root && claims.is_empty() && journal.is_empty();
+        let ended = if is_whole || is_nothing {
             journal.remove()
         } else {
             let root = self.root.clone().map(Record::Root);
@@ -409,8 +435,8 @@ pub(super) fn sync_local(path: Vec<u8>) -> Result<(), Fault> {
 
 /// Whether a directory is the one that a journal knows. Numbers of file systems aren't compared:
 /// they change when a machine starts anew.
-fn is_same(root: &Root, found: &Attributes) -> bool {
-    root.inode == 0 || found.inode == 0 || root.inode == found.inode
+fn is_same(known: u64, found: u64) -> bool {
+    known == 0 || found == 0 || known == found
 }
 
 /// What an earlier run finished: for who finds the entries of a tree.
@@ -426,10 +452,12 @@ pub(super) struct Skip {
 pub(super) struct Finished {
     path: Vec<u8>,
     claims: Vec<Claim>,
-    /// Which of the claims were seen at the target.
-    seen: Vec<bool>,
-    /// Names of directories, with what they have.
-    directories: std::collections::HashMap<Vec<u8>, (Totals, bool)>,
+    /// The times of what was seen of the claims at the target.
+    seen: Vec<Option<i64>>,
+    /// Names of directories, with what is said of them, and whether they were seen so.
+    directories: HashMap<Vec<u8>, (tree_journal::Finished, bool)>,
+    /// What stands at the target, if a run that came to its end made any of it.
+    there: Option<HashMap<Vec<u8>, Mark>>,
 }
 
 impl Finished {
@@ -442,44 +470,62 @@ impl Finished {
     pub(super) fn directory(&self, path: &[u8]) -> Option<Totals> {
         self.directories
             .get(split(path).1)
-            .map(|(totals, _)| *totals)
+            .map(|(said, _)| said.totals)
     }
 
     /// Whether any entries are claimed.
     pub(super) fn has_entries(&self) -> bool {
-        !self.claims.is_empty()
+        !self.claims.is_empty() || self.there.as_ref().is_some_and(|there| !there.is_empty())
     }
 }
 
 impl Skip {
     /// What the journal says of a directory; `None` if nothing.
     pub(super) fn of(&self, path: &[u8]) -> Option<Finished> {
-        if !self.earlier.knows_of(path) {
+        let earlier = &self.earlier;
+        let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
+        if !has_past && !earlier.knows_of(path) {
             return None;
         }
-        let claims = self.earlier.claims(path).to_vec();
+        let claims = earlier.claims(path).to_vec();
         let directories = self.earlier.finished_in(path);
-        let directories = directories.map(|(name, totals)| (name.to_vec(), (totals, false)));
+        let directories = directories.map(|(name, said)| (name.to_vec(), (said, false)));
         Some(Finished {
             path: path.to_vec(),
-            seen: vec![false; claims.len()],
+            seen: vec![None; claims.len()],
             claims,
             directories: directories.collect(),
+            there: has_past.then(HashMap::new),
         })
     }
 
-    /// A directory stands at the target.
-    pub(super) fn see_directory(&self, finished: &mut Finished, name: &[u8]) {
-        if let Some(directory) = finished.directories.get_mut(name) {
-            directory.1 = true;
+    /// A directory stands at the target. It is finished no more if something was made or removed in
+    /// it since.
+    pub(super) fn see_directory(
+        &self,
+        finished: &mut Finished,
+        name: &[u8],
+        mtime_ns: impl FnOnce() -> Option<i64>,
+    ) {
+        if let Some((said, is_there)) = finished.directories.get_mut(name) {
+            *is_there = said.mtime_ns.is_none_or(|given| {
+                let found = mtime_ns();
+                found.is_some_and(|found| is_same_time(found, given))
+            });
         }
     }
 
     /// Something else stands there.
     pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) {
-        let entry = self.header.claim_entry(&finished.path, name, mark);
-        if let Ok(at) = finished.claims.binary_search_by_key(&entry, |c| c.entry) {
-            finished.seen[at] = true;
+        let claim = self.header.claim(&finished.path, name, mark);
+        let claims = &finished.claims;
+        if let Ok(at) = claims.binary_search_by_key(&claim.entry, |c| c.entry) {
+            // Of a time in whole seconds is seen later whether it is the one that was claimed.
+            let is_so = claims[at].version == claim.version || is_coarse(mark.mtime_ns);
+            finished.seen[at] = is_so.then_some(mark.mtime_ns);
+        }
+        if let Some(there) = &mut finished.there {
+            there.insert(name.to_vec(), mark);
         }
     }
 
@@ -493,9 +539,11 @@ impl Skip {
             }
             *is_there
         });
-        if finished.seen.contains(&false) {
+        if finished.seen.contains(&None) {
             let mut seen = finished.seen.iter();
-            finished.claims.retain(|_| seen.next() == Some(&true));
+            let is_seen = |seen: Option<&Option<i64>>| seen.is_some_and(Option::is_some);
+            finished.claims.retain(|_| is_seen(seen.next()));
+            finished.seen.retain(Option::is_some);
             let path = finished.path.clone();
             records.push(Record::ForgetEntries(path.clone()));
             records.push(Record::Entries(path, finished.claims.clone()));
@@ -508,31 +556,46 @@ impl Skip {
     }
 
     /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
-    /// version that was claimed, or after a run that was killed what looks as it is wanted.
+    /// version that was claimed, or what looks as it is wanted after a run that was broken off, or
+    /// in a directory that was finished.
     pub(super) fn is_ours(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
-        was_broken_off(&self.earlier) && looks_like(there, wanted) || self.has_made(path, there)
+        let (parent, name) = split(path);
+        let earlier = &self.earlier;
+        let claim = self.header.claim(parent, name, there);
+        (was_broken_off(earlier) || earlier.was_finished(parent)) && looks_like(there, wanted)
+            || is_claimed(earlier.claims(parent), claim)
+            || is_claimed(earlier.past_claims(parent), claim)
     }
 
-    fn has_made(&self, path: &[u8], mark: Mark) -> bool {
-        let (parent, name) = split(path);
-        let claims = self.earlier.claims(parent);
-        let claim = self.header.claim(parent, name, mark);
-        let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
-        at.is_ok_and(|at| claims[at].version == claim.version)
+    /// Whether a run that came to its end made this version, and it still stands at the target.
+    fn stands(&self, finished: &Finished, name: &[u8], mark: Mark) -> bool {
+        let there = finished.there.as_ref().and_then(|there| there.get(name));
+        let path = &finished.path;
+        there.is_some_and(|there| looks_like(*there, mark))
+            && (self.earlier.was_finished(path)
+                || is_claimed(
+                    self.earlier.past_claims(path),
+                    self.header.claim(path, name, mark),
+                ))
     }
 
     /// Whether this version of an entry is finished.
     pub(super) fn entry(&self, finished: &Finished, path: &[u8], mark: Mark) -> bool {
-        if finished.claims.is_empty() {
-            return false;
-        }
         let (parent, name) = split(path);
         let claim = self.header.claim(parent, name, mark);
-        let at = finished
-            .claims
-            .binary_search_by_key(&claim.entry, |c| c.entry);
-        at.is_ok_and(|at| finished.claims[at].version == claim.version)
+        let claims = &finished.claims;
+        let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
+        at.is_ok_and(|at| {
+            claims[at].version == claim.version
+                && finished.seen[at].is_some_and(|there| is_same_time(there, mark.mtime_ns))
+        }) || self.stands(finished, name, mark)
     }
+}
+
+/// Whether this version is among claims, which are sorted.
+fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
+    let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
+    at.is_ok_and(|at| claims[at].version == claim.version)
 }
 
 /// What a claim says of an entry with these attributes; `None` for what is never claimed.
@@ -564,16 +627,24 @@ pub(super) fn local_mark(path: &Path) -> Option<Mark> {
     } else {
         return None;
     };
-    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).ok();
-    let mtime_ns = match meta.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => nanoseconds(since)?,
-        Err(before) => -nanoseconds(before.duration())?,
-    };
     Some(Mark {
         kind,
         size,
-        mtime_ns,
+        mtime_ns: mtime_of(&meta)?,
     })
+}
+
+/// The time of the last change of what stands under a path here.
+pub(super) fn local_mtime(path: &Path) -> Option<i64> {
+    mtime_of(&std::fs::symlink_metadata(path).ok()?)
+}
+
+fn mtime_of(meta: &std::fs::Metadata) -> Option<i64> {
+    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).ok();
+    match meta.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => nanoseconds(since),
+        Err(before) => nanoseconds(before.duration()).map(|ns| -ns),
+    }
 }
 
 #[cfg(unix)]
@@ -591,14 +662,23 @@ fn was_broken_off(earlier: &Earlier) -> bool {
     earlier.has_run && !earlier.is_complete
 }
 
-/// Whether what stands at the target looks like the version that is to be moved there. Some file
-/// systems keep times in whole seconds.
+/// Whether what stands at the target looks like the version that is to be moved there.
 fn looks_like(there: Mark, wanted: Mark) -> bool {
-    let apart = there.mtime_ns.abs_diff(wanted.mtime_ns);
-    let is_coarse = there.mtime_ns % 1_000_000_000 == 0;
     there.kind == wanted.kind
         && there.size == wanted.size
-        && (apart == 0 || is_coarse && apart < 2_000_000_000)
+        && is_same_time(there.mtime_ns, wanted.mtime_ns)
+}
+
+/// Whether a time has no part of a second: some file systems keep none.
+fn is_coarse(time_ns: i64) -> bool {
+    time_ns % SECOND_NS == 0
+}
+
+/// Whether a time that was found is the one that was given. Some file systems cut it to a second,
+/// or to two.
+fn is_same_time(found: i64, given: i64) -> bool {
+    let cut = |to: i64| given.checked_sub(given.rem_euclid(to));
+    found == given || is_coarse(found) && [SECOND_NS, 2 * SECOND_NS].map(cut).contains(&Some(found))
 }
 
 /// What an entry with such a mark counts as.
@@ -609,5 +689,31 @@ pub(super) fn totals_of(mark: Mark) -> Totals {
         others: u64::from(!is_file),
         bytes: mark.size,
         directories: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_same_to_the_nanosecond_or_cut_to_seconds() {
+        let given = 7 * SECOND_NS + 5;
+        for found in [given, 7 * SECOND_NS, 6 * SECOND_NS] {
+            assert!(is_same_time(found, given), "{found}");
+        }
+        for found in [
+            given - 1,
+            given + 1,
+            5 * SECOND_NS,
+            8 * SECOND_NS,
+            6 * SECOND_NS + 5,
+        ] {
+            assert!(!is_same_time(found, given), "{found}");
+        }
+        // Whole seconds that are wanted are found as such.
+        assert!(!is_same_time(8 * SECOND_NS, 9 * SECOND_NS + SECOND_NS));
+        assert!(is_same_time(-2 * SECOND_NS, -SECOND_NS - 1));
+        assert!(!is_same_time(0, -1) && !is_same_time(0, i64::MIN));
     }
 }

@@ -73,8 +73,10 @@ pub struct TreeOptions {
     /// A folder for the journals of trees, made if it isn't there; `None` for none. Each tree has
     /// a file in it while it is copied, by which the same call goes on after whatever broke it off:
     /// directories that were finished aren't listed, and files that were finished aren't sent
-    /// again. It is removed when nothing failed. Not for synchronisations, which look for
-    /// themselves.
+    /// again. After a call that came to its end with failures all directories are listed again, and
+    /// files are left out that it moved and that have the same size and time at both ends. The
+    /// journal is removed when nothing failed. A second call with the same journal at the same time
+    /// is refused with [`Code::Busy`]. Not for synchronisations, which look for themselves.
     pub journal: Option<PathBuf>,
     /// Begin anew: forget the journal, and the parts of large files that arrived earlier.
     pub begin_anew: bool,

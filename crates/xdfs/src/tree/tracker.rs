@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use xdfs_store::tree_journal::{Header, Mark, Record, Totals};
+use xdfs_store::tree_journal::{Finished, Header, Mark, Record, Totals};
+
+/// What the owner of a directory needs to make something in it.
+const OWNER_ALL: u32 = 0o700;
 
 /// What is known of a directory that isn't whole.
 #[derive(Debug, Default)]
@@ -20,9 +23,18 @@ struct Directory {
     is_open: bool,
     /// Its own entry failed.
     is_absent: bool,
+    /// Something in it failed.
+    has_failed: bool,
     totals: Totals,
     known: Option<Known>,
     entries: Entries,
+}
+
+impl Directory {
+    fn fail(&mut self) {
+        self.is_open = true;
+        self.has_failed = true;
+    }
 }
 
 /// Entries to claim: their names one after the other, and where each ends.
@@ -44,18 +56,31 @@ pub(super) struct Known {
 pub(super) struct Whole {
     pub(super) path: Vec<u8>,
     pub(super) known: Option<Known>,
+    /// The time that it is given.
+    pub(super) mtime_ns: Option<i64>,
     totals: Totals,
     is_open: bool,
     /// It wasn't made, and something else may have its name: nothing is set.
     pub(super) is_absent: bool,
+    has_failed: bool,
     /// To be claimed if the directory itself can't be.
     entries: Entries,
+}
+
+impl Whole {
+    /// The mode that it is given. Who owns it may go on in it as long as something is left to do.
+    pub(super) fn mode(&self, mode: u32) -> u32 {
+        match self.has_failed {
+            true => mode | OWNER_ALL,
+            false => mode,
+        }
+    }
 }
 
 /// What can be claimed as soon as it is durable.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    finished: BTreeMap<Vec<u8>, Totals>,
+    finished: BTreeMap<Vec<u8>, Finished>,
     entries: Vec<(Vec<u8>, Entries)>,
 }
 
@@ -73,7 +98,7 @@ impl Claims {
             Record::Entries(directory, claims)
         });
         let finished = self.finished.into_iter();
-        let finished = finished.map(|(path, totals)| Record::Directory(path, totals));
+        let finished = finished.map(|(path, finished)| Record::Directory(path, finished));
         // A directory that has entries here isn't finished.
         entries.chain(finished).collect()
     }
@@ -89,7 +114,7 @@ pub(super) struct Tracker {
     spoiled: HashSet<Vec<u8>>,
     /// Whether there is a journal.
     claims: bool,
-    finished: BTreeMap<Vec<u8>, Totals>,
+    finished: BTreeMap<Vec<u8>, Finished>,
     /// Entries of directories that are whole and can't be claimed.
     loose: Vec<(Vec<u8>, Entries)>,
     /// Entries that were settled since claims were taken.
@@ -136,7 +161,7 @@ impl Tracker {
                     entries.marks.push((entries.names.len(), mark));
                 }
             }
-            Err(()) => directory.is_open = true,
+            Err(()) => directory.fail(),
         }
         self.close(parent);
     }
@@ -146,8 +171,10 @@ impl Tracker {
         self.fresh += 1;
         let directory = self.directory(path);
         directory.is_made = true;
-        directory.is_open |= !is_well;
-        directory.is_absent |= !is_well;
+        if !is_well {
+            directory.fail();
+            directory.is_absent = true;
+        }
         self.close(path);
     }
 
@@ -167,7 +194,9 @@ impl Tracker {
         let directory = self.directory(path);
         directory.expected = Some(entries);
         directory.totals.add(taken);
-        directory.is_open |= !is_well;
+        if !is_well {
+            directory.fail();
+        }
         self.close(path);
     }
 
@@ -188,6 +217,7 @@ impl Tracker {
     pub(super) fn closed(&mut self, whole: Whole, is_well: bool) {
         let Whole {
             path,
+            mtime_ns,
             totals,
             is_open,
             entries,
@@ -199,7 +229,7 @@ impl Tracker {
             while !above.is_empty() {
                 above = split(above).0;
                 match self.directories.get_mut(above) {
-                    Some(directory) => directory.is_open = true,
+                    Some(directory) => directory.fail(),
                     None => {
                         self.spoiled.insert(above.to_vec());
                     }
@@ -218,7 +248,7 @@ impl Tracker {
                 let below = below.clone();
                 self.finished.remove(&below);
             }
-            self.finished.insert(path, totals);
+            self.finished.insert(path, Finished { totals, mtime_ns });
         } else if !entries.marks.is_empty() {
             self.loose.push((path, entries));
         }
@@ -251,9 +281,11 @@ impl Tracker {
             .map(|(path, directory)| Whole {
                 path,
                 known: directory.known,
+                mtime_ns: directory.known.map(|known| known.mtime_ns),
                 totals: directory.totals,
                 is_open: true,
                 is_absent: directory.is_absent,
+                has_failed: true,
                 entries: directory.entries,
             })
             .collect();
@@ -287,9 +319,11 @@ impl Tracker {
             self.whole.push(Whole {
                 path: owned,
                 known: directory.known,
+                mtime_ns: directory.known.map(|known| known.mtime_ns),
                 totals,
                 is_open: directory.is_open,
                 is_absent: directory.is_absent,
+                has_failed: directory.has_failed,
                 entries: directory.entries,
             });
             if path.is_empty() {
@@ -300,6 +334,7 @@ impl Tracker {
             above.settled += 1;
             above.totals.add(&totals);
             above.is_open |= directory.is_open;
+            above.has_failed |= directory.has_failed;
         }
     }
 }
@@ -344,7 +379,7 @@ mod tests {
     fn finished(claims: Claims) -> Vec<(String, u64)> {
         let records = claims.records(&HEADER).into_iter();
         let finished = records.filter_map(|record| match record {
-            Record::Directory(path, totals) => Some((path, totals)),
+            Record::Directory(path, finished) => Some((path, finished.totals)),
             _ => None,
         });
         finished

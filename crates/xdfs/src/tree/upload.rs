@@ -1,6 +1,7 @@
 //! A tree from here to the server.
 
 mod end;
+mod known;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -18,6 +19,7 @@ use xdfs_store::local::Added;
 use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store as _};
 
+use self::known::{inode, metadata_of, several_names};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
 };
@@ -105,9 +107,10 @@ pub(super) fn run(
     let mut report = Report::new(&mut relay);
     let (there, round_trip) = client.look(target)?;
     let ends = Ends::Up(source, target);
-    let mut keeper = journal::open(client, &ends, options, &mut report);
+    let mut keeper = journal::open(client, &ends, options, &mut report)?;
+    let source_inode = inode(&meta);
     let earlier = match &mut keeper {
-        Some(keeper) => keeper.earlier_root(&mut report, |path| {
+        Some(keeper) => keeper.earlier_root(source_inode, &mut report, |path| {
             if path == target {
                 return Ok(there.clone());
             }
@@ -120,6 +123,7 @@ pub(super) fn run(
         (None, None) => Root {
             path: target.to_vec(),
             inode: 0,
+            source_inode,
             was_there: false,
         },
         (None, Some(attributes)) if is_directory(Some(attributes)) => {
@@ -128,6 +132,7 @@ pub(super) fn run(
             Root {
                 inode: if was_there { attributes.inode } else { 0 },
                 path,
+                source_inode,
                 was_there,
             }
         }
@@ -332,7 +337,8 @@ impl<'a> Upload<'a> {
         for entry in self.client.list(&join(&self.root, directory)) {
             match entry {
                 Ok(entry) if is_directory(Some(&entry.attributes)) => {
-                    skip.see_directory(&mut finished, &entry.name);
+                    let mtime_ns = || Some(entry.attributes.mtime_ns);
+                    skip.see_directory(&mut finished, &entry.name, mtime_ns);
                 }
                 Ok(entry) => {
                     if let Some(mark) = mark_of(&entry.attributes) {
@@ -878,33 +884,4 @@ enum Last<'a> {
     Link(&'a [u8]),
     /// What is known of a directory.
     Directory,
-}
-
-/// What names a file that has several names.
-#[cfg(unix)]
-fn several_names(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    let meta = std::fs::symlink_metadata(path).ok()?;
-    (meta.nlink() > 1 && !meta.is_dir()).then(|| (meta.dev(), meta.ino()))
-}
-
-#[cfg(not(unix))]
-fn several_names(_: &Path) -> Option<(u64, u64)> {
-    None
-}
-
-#[cfg(unix)]
-fn metadata_of(meta: &std::fs::Metadata) -> Metadata<'static> {
-    use std::os::unix::fs::MetadataExt as _;
-    let seconds = meta.mtime().checked_mul(1_000_000_000);
-    Metadata {
-        mode: u16::try_from(meta.mode() & 0o7777).ok(),
-        mtime_ns: seconds.and_then(|s| s.checked_add(meta.mtime_nsec())),
-        ..Metadata::default()
-    }
-}
-
-#[cfg(not(unix))]
-fn metadata_of(_: &std::fs::Metadata) -> Metadata<'static> {
-    Metadata::default()
 }

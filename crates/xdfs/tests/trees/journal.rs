@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use xdfs::{Client, Code, Durability, Fault, TreeEvent, TreeOptions, TreeResult};
 
@@ -381,7 +382,72 @@ fn what_failed_is_all_that_is_tried_by_the_next_run() {
 }
 
 #[test]
-fn a_journal_has_one_owner_and_nobody_waits_for_it() {
+fn a_run_after_one_that_came_to_its_end_sees_every_change() {
+    for up in [true, false] {
+        let scene = Scene::new(77, up);
+        even_tree(&scene.source());
+        // With a slash at its end, so that the tree goes where something stands.
+        let run = |overwrite, stop_at| {
+            let mut failed = Vec::new();
+            let mut observer = |event: TreeEvent<'_>| {
+                match event {
+                    TreeEvent::Failed { path, fault } => failed.push((path.to_vec(), fault.code)),
+                    TreeEvent::Progress(result) if result.files >= stop_at => {
+                        return ControlFlow::Break(());
+                    }
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            };
+            let options = TreeOptions {
+                overwrite,
+                rate_bytes_per_s_max: (stop_at < FILES).then_some(8_000_000),
+                ..scene.options()
+            };
+            let (client, observer) = (&scene.client, &mut observer);
+            let result = match up {
+                true => {
+                    let source = scene.source().join("");
+                    client.upload_tree(&source, b"/copy", &options, observer)
+                }
+                false => client.download_tree(b"/tree/", &scene.target(), &options, observer),
+            };
+            (result, failed)
+        };
+        fs::create_dir_all(scene.target().join("1/1/f1/in the way")).unwrap();
+        let (result, failed) = run(false, u64::MAX);
+        assert_eq!((result.unwrap().files, failed.len()), (FILES - 1, 1));
+        // A new file, a changed one, and one that is gone, in directories that were finished.
+        let (source, target) = (scene.source(), scene.target());
+        fs::write(source.join("2/2/new"), "new").unwrap();
+        fs::write(source.join("0/3/f3"), "changed").unwrap();
+        fs::remove_file(target.join("0/6/f6")).unwrap();
+        let (result, mut failed) = run(false, u64::MAX);
+        failed.sort_by(|a, b| a.0.cmp(&b.0));
+        // Whose the changed one is isn't known any more, and that is told.
+        let names: Vec<_> = failed.iter().map(|(path, _)| &path[..]).collect();
+        assert_eq!(names, [&b"0/3/f3"[..], b"1/1/f1"]);
+        assert_eq!(failed[0].1, Code::AlreadyExists);
+        let result = result.unwrap();
+        assert_eq!((result.files, result.resumed.files), (2, FILES - 3));
+        // So it is for the run after one that was stopped after one that came to its end.
+        for n in (0..FILES).filter(|n| n % 30 != 1) {
+            let file = source.join(format!("{}/{}/f{n}", n % 3, n % 30));
+            fs::write(file, (n + 1).to_be_bytes().repeat(5 * 1024)).unwrap();
+        }
+        let (result, _) = run(true, 300);
+        assert_eq!(result.unwrap_err().code, Code::Cancelled);
+        fs::remove_dir_all(target.join("1/1/f1")).unwrap();
+        let (result, failed) = run(true, u64::MAX);
+        assert_eq!(failed, []);
+        assert!(result.unwrap().resumed.files >= 300);
+        assert_same(&source, &target);
+        assert_eq!(scene.found(), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn of_two_runs_at_once_the_second_one_ends() {
     let scene = Scene::new(71, true);
     even_tree(&scene.source());
     let mut inner = None;
@@ -400,14 +466,18 @@ fn a_journal_has_one_owner_and_nobody_waits_for_it() {
         ControlFlow::Continue(())
     };
     let source = scene.source();
-    // The outer one may find what the inner one made.
-    let _ = scene
+    let outer = scene
         .client
         .upload_tree(&source, b"/copy", &options, &mut observer);
     let inner = inner.unwrap();
-    assert_eq!(inner.warnings.len(), 1);
-    assert_eq!(inner.warnings[0].code, Code::Busy);
-    assert!(inner.result.is_ok());
+    assert_eq!(inner.warnings, []);
+    let fault = inner.result.unwrap_err();
+    assert!(
+        fault.code == Code::Busy && !fault.hint.is_empty(),
+        "{fault:?}"
+    );
+    assert_eq!(outer.unwrap().files, FILES);
+    assert_same(&scene.source(), &scene.target());
 }
 
 #[test]
@@ -532,5 +602,167 @@ fn claims_are_made_while_the_tree_is_moved() {
         assert_eq!((run.failed, run.warnings), (vec![], vec![]));
         assert!(run.result.unwrap().resumed.files > 0);
         assert_same(&scene.source(), &scene.target());
+    }
+}
+
+#[test]
+fn another_source_begins_anew() {
+    for up in [true, false] {
+        let scene = Scene::new(78, up);
+        even_tree(&scene.source());
+        scene.part(300);
+        let source = scene.source();
+        fs::rename(&source, source.with_extension("old")).unwrap();
+        even_tree(&source);
+        for leaf in leaves() {
+            fs::write(source.join(leaf).join("new"), "new").unwrap();
+        }
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!((run.failed, run.warnings.len()), (vec![], 1));
+        assert_eq!(run.warnings[0].code, Code::Stale);
+        assert_eq!(run.result.unwrap().resumed.files, 0);
+        // The target was there, so that the tree goes into it.
+        assert_same(&source, &scene.target().join("tree"));
+    }
+}
+
+#[test]
+fn a_finished_directory_that_was_emptied_or_replaced_is_copied_again() {
+    for up in [true, false] {
+        let scene = Scene::new(79, up);
+        even_tree(&scene.source());
+        scene.part(300);
+        for (n, leaf) in leaves().iter().enumerate() {
+            let directory = scene.target().join(leaf);
+            if !directory.exists() {
+                continue;
+            }
+            if n % 2 == 0 {
+                fs::remove_dir_all(&directory).unwrap();
+                fs::create_dir(&directory).unwrap();
+            } else {
+                for entry in fs::read_dir(&directory).unwrap() {
+                    fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+            }
+        }
+        let result = scene.rest();
+        assert_eq!((result.files, result.resumed.files), (FILES, 0));
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+fn set_time(path: &Path, seconds: u64, ns: u32) {
+    let time = SystemTime::UNIX_EPOCH + Duration::new(seconds, ns);
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+fn a_file_of_the_user_that_is_about_as_old_is_not_replaced() {
+    for up in [true, false] {
+        let scene = Scene::new(80, up);
+        flat_tree(&scene.source());
+        scene.part(100);
+        let (source, target) = (scene.source(), scene.target());
+        // The second one is as a coarse file system would have it.
+        for (name, seconds) in [("x", 1_000_000_002), ("y", 1_000_000_001)] {
+            fs::write(source.join(name), "tree").unwrap();
+            set_time(&source.join(name), 1_000_000_001, 5);
+            fs::write(target.join(name), "user").unwrap();
+            set_time(&target.join(name), seconds, 0);
+        }
+        let run = scene.run(&scene.options(), u64::MAX);
+        run.result.unwrap();
+        assert_eq!(run.failed, [(b"x".to_vec(), Code::AlreadyExists)]);
+        assert_eq!(fs::read(target.join("x")).unwrap(), b"user");
+        assert_eq!(fs::read(target.join("y")).unwrap(), b"tree");
+    }
+}
+
+#[test]
+fn a_claimed_file_that_was_changed_at_the_target_does_not_count() {
+    for up in [true, false] {
+        let scene = Scene::new(81, up);
+        flat_tree(&scene.source());
+        scene.part(200);
+        let mut changed = 0;
+        for entry in fs::read_dir(scene.target()).unwrap() {
+            let path = entry.unwrap().path();
+            // Parts of what was under way have other names.
+            if scene.source().join(path.file_name().unwrap()).exists() {
+                fs::write(path, [b'u'; 8 * 2048]).unwrap();
+                changed += 1;
+            }
+        }
+        assert!(changed >= 200);
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!(run.result.unwrap().resumed.files, 0);
+        assert_eq!(run.failed.len(), changed);
+        assert!(run.failed.iter().all(|(_, c)| *c == Code::AlreadyExists));
+        let options = TreeOptions {
+            overwrite: true,
+            ..scene.options()
+        };
+        let run = scene.run(&options, u64::MAX);
+        assert_eq!(
+            (run.result.unwrap().files, run.failed),
+            (changed as u64, vec![])
+        );
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+/// A tree with a directory in the way of its only file, which goes to a directory that is there.
+fn blocked(scene: &Scene) -> PathBuf {
+    fs::create_dir_all(scene.source().join("d")).unwrap();
+    fs::write(scene.source().join("d/f"), "1").unwrap();
+    let wrong = scene.target().join("tree/d/f");
+    fs::create_dir_all(wrong.join("in the way")).unwrap();
+    wrong
+}
+
+#[test]
+fn a_tree_of_which_something_failed_keeps_its_journal() {
+    for up in [true, false] {
+        let scene = Scene::new(82, up);
+        let wrong = blocked(&scene);
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!((run.failed.len(), scene.found().len()), (1, 1));
+        fs::remove_dir_all(wrong).unwrap();
+        assert_eq!(scene.rest().files, 1);
+        assert_same(&scene.source(), &scene.target().join("tree"));
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_whole_stays_open_to_its_owner() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for up in [true, false] {
+        let scene = Scene::new(83, up);
+        let wrong = blocked(&scene);
+        fs::create_dir(scene.source().join("whole")).unwrap();
+        let names = ["d", "", "whole"];
+        for (name, mode) in names.iter().zip([0o500, 0o555, 0o510]) {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(scene.source().join(name), mode).unwrap();
+        }
+        let modes = || {
+            let root = scene.target().join("tree");
+            let mode = |name| root.join(name).metadata().unwrap().permissions().mode();
+            names.map(|name| mode(name) & 0o777)
+        };
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!((run.failed.len(), modes()), (1, [0o700, 0o755, 0o510]));
+        fs::remove_dir_all(wrong).unwrap();
+        scene.rest();
+        assert_eq!(modes(), [0o500, 0o555, 0o510]);
+        // Or the folder can't be removed by who isn't root.
+        for root in [scene.source(), scene.target().join("tree")] {
+            for name in ["", "d", "whole"] {
+                let mode = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(root.join(name), mode).unwrap();
+            }
+        }
     }
 }

@@ -17,7 +17,11 @@ impl Download<'_> {
     /// Sets what is known of directories in which nothing more is made.
     pub(super) fn close(&self, whole: Vec<Whole>, report: &mut Report<'_>) -> Result<(), Fault> {
         let known = whole.iter().filter(|whole| !whole.is_absent);
-        let known = known.filter_map(|whole| Some((&whole.path[..], whole.known?)));
+        let known = known.filter_map(|whole| {
+            let known = whole.known?;
+            let mode = whole.mode(known.mode);
+            Some((&whole.path[..], Known { mode, ..known }))
+        });
         let failed = self.finish_directories(known, report)?;
         for whole in whole {
             let is_well = !whole.is_absent && !failed.contains(&whole.path);

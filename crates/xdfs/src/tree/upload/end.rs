@@ -30,18 +30,23 @@ impl Upload<'_> {
         }
         let mut pack = self.begin_pack();
         let mut closing = Vec::new();
-        while let Some(whole) = sending.whole.front() {
+        while let Some(whole) = sending.whole.front_mut() {
             let metadata = match whole.is_absent {
                 true => None,
                 false => self.metadata_of_directory(&whole.path),
             };
             let added = closing.len() < WHOLE_AT_ONCE
                 && match metadata {
-                    Some(metadata) => pack.entry(&Entry {
-                        path: &whole.path,
-                        metadata,
-                        content: Content::Attributes,
-                    }),
+                    Some(mut metadata) => {
+                        let mode = metadata.mode.map(|mode| whole.mode(mode.into()));
+                        metadata.mode = mode.and_then(|mode| u16::try_from(mode).ok());
+                        whole.mtime_ns = metadata.mtime_ns;
+                        pack.entry(&Entry {
+                            path: &whole.path,
+                            metadata,
+                            content: Content::Attributes,
+                        })
+                    }
                     // It was not made, or is gone or something else by now.
                     None => {
                         if let (Some(whole), Some(tracker)) =
