@@ -365,8 +365,8 @@ fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
 /// The end of a call, which is paid for here: the session may be over before the call is.
 fn finished(shared: &Shared, call: &Call, id: CallId, answer: Result<Answer, Fault>) -> Done {
     let mut is_charged = false;
-    if let (Some(rate), Ok(answer)) = (&shared.rate, &answer) {
-        let bytes = cost(call, answer);
+    if let Some(rate) = &shared.rate {
+        let bytes = cost(call, &answer);
         is_charged = bytes > 0;
         if is_charged {
             rate.charge(bytes);

@@ -19,6 +19,8 @@ pub const SIGNATURES_MAX: u32 = 1024;
 pub const SIGNED_BYTES_MAX: u64 = 64 << 20;
 /// Most pieces that one call copies.
 pub const PIECES_MAX: usize = 512;
+/// Most bytes that the pieces of one call have together.
+pub const SEEDED_BYTES_MAX: u64 = 256 << 20;
 /// Longest piece in bytes: the largest block.
 pub const PIECE_BYTES_MAX: u32 = BLOCK_SIZE_MAX;
 /// Bytes of a strong sum.
@@ -93,7 +95,8 @@ pub struct Seed {
     pub digest: DigestKind,
     /// The grid of its blocks in bytes: a power of two, of 1 KiB to 16 MiB.
     pub block_bytes: u32,
-    /// The pieces, by offset: at least 1, at most [`PIECES_MAX`]. Each begins on the grid, and ends
+    /// The pieces, by offset: at least 1, at most [`PIECES_MAX`], and of at most
+    /// [`SEEDED_BYTES_MAX`] together. Each begins on the grid, and ends
     /// there or at the end of the file. With BLAKE3 each is a subtree.
     pub pieces: Vec<SeedPiece>,
 }
@@ -104,6 +107,13 @@ pub(crate) fn is_block(bytes: u32) -> bool {
 }
 
 impl Seed {
+    /// Bytes of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let lengths = self.pieces.iter().map(|piece| u64::from(piece.length));
+        lengths.fold(0, u64::saturating_add)
+    }
+
     /// The name of the rule that it breaks, if it breaks one that isn't about paths.
     pub(crate) fn broken_rule(&self) -> Option<&'static str> {
         let Self {
@@ -128,6 +138,9 @@ impl Seed {
         }
         if pieces.is_empty() {
             return Some("number of pieces");
+        }
+        if self.bytes() > SEEDED_BYTES_MAX {
+            return Some("bytes of the pieces");
         }
         let grid = u64::from(*block_bytes);
         let mut end = 0;
@@ -269,5 +282,33 @@ mod tests {
         });
         assert_eq!(weak(&bytes), (slow >> 32) as u32);
         assert_eq!(weak(b""), 0);
+    }
+
+    #[test]
+    fn one_seed_has_so_many_bytes_and_no_more() {
+        let block = u64::from(BLOCK_SIZE_MAX);
+        let most = SEEDED_BYTES_MAX / block;
+        let piece = |n| SeedPiece {
+            offset: n * block,
+            from_offset: 0,
+            length: BLOCK_SIZE_MAX,
+            state: FragmentState::Crc64Nvme(1),
+        };
+        let mut seed = Seed {
+            from: b"old".to_vec(),
+            to: b"new".to_vec(),
+            overwrite: true,
+            tag: SourceTag([1; 16]),
+            length: 1 << 40,
+            digest: DigestKind::Crc64Nvme,
+            block_bytes: BLOCK_SIZE_MAX,
+            pieces: (0..most).map(piece).collect(),
+        };
+        assert_eq!((seed.bytes(), seed.broken_rule()), (SEEDED_BYTES_MAX, None));
+        seed.pieces.push(SeedPiece {
+            length: 1,
+            ..piece(most)
+        });
+        assert_eq!(seed.broken_rule(), Some("bytes of the pieces"));
     }
 }

@@ -156,7 +156,7 @@ impl ExportFile {
     }
 
     /// Does what may change the length of the file. `wanted` tells from the length that it has how
-    /// long it has to be able to become.
+    /// long it has to be able to become. Each name of the file is counted.
     fn resize<T>(
         &self,
         counted: &Counted,
@@ -167,7 +167,8 @@ impl ExportFile {
         let before = self.inner.attributes()?;
         let wanted = wanted(before.size);
         self.check_length(wanted)?;
-        let more = wanted.saturating_sub(before.size);
+        let names = before.links.max(1);
+        let more = wanted.saturating_sub(before.size).saturating_mul(names);
         let taken = counted.take(more, 0);
         taken.map_err(|fault| fault.path(&self.path))?;
         let result = act();
@@ -177,9 +178,9 @@ impl ExportFile {
             (Err(_), Err(_)) => before.size,
         };
         let mut unlinked = self.unlinked.lock().unwrap_or_else(PoisonError::into_inner);
-        let grown = after.saturating_sub(before.size);
+        let grown = after.saturating_sub(before.size).saturating_mul(names);
         let mut back = more.saturating_sub(grown);
-        let shrunk = before.size.saturating_sub(after);
+        let shrunk = before.size.saturating_sub(after).saturating_mul(names);
         if before.links == 0 {
             *unlinked += grown.min(more);
             let own = shrunk.min(*unlinked);

@@ -31,6 +31,8 @@ pub(super) struct Behind {
     /// Small writes one after the other that aren't sent yet, and where the first belongs.
     gathered: Vec<u8>,
     at: u64,
+    /// They have to be written under a lock, all of them.
+    locked: bool,
 }
 
 fn meet(extent: &Extent, offset: u64, length: u64) -> bool {
@@ -39,13 +41,15 @@ fn meet(extent: &Extent, offset: u64, length: u64) -> bool {
 }
 
 impl Behind {
-    /// Takes a write together with those before it, if it follows them and there is room. All of
-    /// `bytes` or nothing.
-    pub(super) fn gather(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        let follows = self.at.saturating_add(self.gathered.len() as u64) == offset;
+    /// Takes a write together with those before it, if it follows them, there is room, and either
+    /// all have to be done under a lock or none. All of `bytes` or nothing.
+    pub(super) fn gather(&mut self, offset: u64, bytes: &[u8], locked: bool) -> bool {
+        let end = self.at.saturating_add(self.gathered.len() as u64);
+        let follows = end == offset && self.locked == locked;
         let fits = self.gathered.len() + bytes.len() <= DATA_BYTES_MAX;
         if self.gathered.is_empty() {
             self.at = offset;
+            self.locked = locked;
         } else if !follows {
             return false;
         }
@@ -55,10 +59,18 @@ impl Behind {
         fits
     }
 
-    /// What was gathered and is to be sent now.
-    pub(super) fn take_gathered(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// What was gathered and is to be sent now, and whether under a lock.
+    pub(super) fn take_gathered(&mut self) -> Option<(Extent, Vec<u8>, bool)> {
+        let extent = self.gathered()?;
         let bytes = std::mem::take(&mut self.gathered);
-        (!bytes.is_empty()).then_some((self.at, bytes))
+        Some((extent, bytes, self.locked))
+    }
+
+    /// Takes out what was gathered to be written under a lock, and tells where it belongs.
+    pub(super) fn take_gathered_locked(&mut self) -> Option<Extent> {
+        let extent = self.gathered().filter(|_| self.locked)?;
+        self.gathered.clear();
+        Some(extent)
     }
 
     /// Whether something was gathered that is to be sent without waiting for more.
@@ -85,7 +97,7 @@ impl Behind {
     }
 
     /// Where the bytes belong that were gathered, if there are some.
-    pub(super) fn gathered(&self) -> Option<Extent> {
+    fn gathered(&self) -> Option<Extent> {
         (!self.gathered.is_empty()).then_some(Extent {
             offset: self.at,
             length: u32::try_from(self.gathered.len()).unwrap_or(u32::MAX),

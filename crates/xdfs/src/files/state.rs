@@ -22,7 +22,7 @@ use xdfs_proto::file::{
 };
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::range::RangeSet;
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{ByteRange, Code, Fault, Retry};
 
 use super::OpenOptions;
 use super::ahead::Ahead;
@@ -53,7 +53,8 @@ pub(super) struct State {
     behind: Behind,
     /// Something was written since everything was made durable.
     is_dirty: bool,
-    /// What the next call is to be told.
+    /// What the next call is to be told: first of a lock that was lost, then of what else failed.
+    lock_lost: Option<Fault>,
     failure: Option<Fault>,
     /// It can't be used any more.
     dead: Option<Fault>,
@@ -138,6 +139,7 @@ impl State {
             ahead: Ahead::new(),
             behind: Behind::default(),
             is_dirty: false,
+            lock_lost: None,
             failure: None,
             dead: None,
             locks: LockSet::default(),
@@ -165,12 +167,11 @@ impl State {
 
     /// Tells what failed since the last call.
     fn check(&mut self) -> Result<(), Fault> {
+        if let Some(fault) = self.lock_lost.take() {
+            return Err(self.with_unwritten(fault));
+        }
         if let Some(fault) = self.failure.take() {
-            let unwritten = std::mem::take(&mut self.unwritten);
-            return Err(match locks::told(&unwritten) {
-                Some(hint) if fault.code == Code::LockLost => fault.hint(hint),
-                _ => fault,
-            });
+            return Err(fault);
         }
         self.dead.clone().map_or(Ok(()), Err)
     }
@@ -309,19 +310,39 @@ impl State {
     pub(super) fn write_behind(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.check()?;
         self.check_end(offset, bytes.len())?;
-        let mut at = offset;
-        for piece in bytes.chunks(DATA_BYTES_MAX) {
-            self.settle_sent(at, piece.len() as u64)?;
-            if self.behind.gathers(at, piece.len() as u64) || !self.behind.gather(at, piece) {
+        let pieces = || {
+            let pieces = bytes.chunks(DATA_BYTES_MAX).enumerate();
+            pieces.map(|(n, piece)| (offset + (n * DATA_BYTES_MAX) as u64, piece))
+        };
+        // Before anything is waited for: the locks may be lost meanwhile.
+        let locked: Vec<bool> = pieces()
+            .map(|(at, piece)| self.is_locked(at, Some(piece.len() as u64), true))
+            .collect();
+        for ((at, piece), locked) in pieces().zip(locked) {
+            let length = piece.len() as u64;
+            let is_lost = |own: &Self| locked && !own.is_locked(at, Some(length), true);
+            self.settle_sent(at, length)?;
+            let is_taken = is_lost(self)
+                || !self.behind.gathers(at, length) && self.behind.gather(at, piece, locked);
+            if !is_taken {
                 self.send_gathered()?;
-                self.settle_sent(at, piece.len() as u64)?;
-                self.behind.gather(at, piece);
+                self.settle_sent(at, length)?;
+                if !is_lost(self) {
+                    self.behind.gather(at, piece, locked);
+                }
             }
-            self.ahead.forget_range(at, piece.len() as u64);
+            if is_lost(self) {
+                let end = offset.saturating_add(bytes.len() as u64);
+                self.unwritten.insert(ByteRange { start: at, end });
+                self.check()?;
+                let cause = "the lock was lost under which this was to be written";
+                let fault = Fault::new(Code::LockLost, "write to a file", cause);
+                return Err(fault.path(&self.path));
+            }
+            self.ahead.forget_range(at, length);
             if self.behind.is_block_full() {
                 self.send_gathered()?;
             }
-            at += piece.len() as u64;
         }
         Ok(())
     }
@@ -352,7 +373,10 @@ impl State {
         if extents.is_empty() {
             return Ok(());
         }
-        self.send(extents, all)?;
+        let is_locked =
+            |extent: &Extent| self.is_locked(extent.offset, Some(u64::from(extent.length)), true);
+        let locked = extents.iter().all(is_locked);
+        self.send(extents, all, locked)?;
         while !self.behind.is_empty() {
             self.wait_oldest()?;
         }
@@ -360,18 +384,14 @@ impl State {
     }
 
     fn send_gathered(&mut self) -> Result<(), Fault> {
-        let Some((offset, bytes)) = self.behind.take_gathered() else {
+        let Some((extent, bytes, locked)) = self.behind.take_gathered() else {
             return Ok(());
         };
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.send(vec![Extent { offset, length }], bytes)
+        self.send(vec![extent], bytes, locked)
     }
 
-    fn send(&mut self, extents: Vec<Extent>, bytes: Vec<u8>) -> Result<(), Fault> {
+    fn send(&mut self, extents: Vec<Extent>, bytes: Vec<u8>, locked: bool) -> Result<(), Fault> {
         self.is_dirty = true;
-        let is_locked =
-            |extent: &Extent| self.is_locked(extent.offset, Some(u64::from(extent.length)), true);
-        let locked = extents.iter().all(is_locked);
         let bytes = Arc::new(bytes);
         let call = start_write(&self.caller, self.handle, &extents, &bytes, locked);
         self.behind.push(Sent {
@@ -399,8 +419,9 @@ impl State {
                 self.recover(fault)
             }
             result => {
-                if let Err(fault) = self.heard(result) {
+                if let Err(fault) = result {
                     if fault.code == Code::LockLost {
+                        self.lose_locks();
                         self.miss(&sent.extents);
                     }
                     self.note(self.named(fault));
@@ -410,9 +431,13 @@ impl State {
         }
     }
 
-    /// Keeps what the next call is to be told, unless it is to be told something already.
+    /// Keeps what the next call is to be told, unless it is to be told such a thing already.
     fn note(&mut self, fault: Fault) {
-        self.failure.get_or_insert(fault);
+        if fault.code == Code::LockLost {
+            self.lock_lost.get_or_insert(fault);
+        } else {
+            self.failure.get_or_insert(fault);
+        }
     }
 
     fn named(&self, fault: Fault) -> Fault {
@@ -527,7 +552,13 @@ impl State {
         if !may_reconnect {
             self.reconnect = Duration::ZERO;
         }
-        let drained = self.drain();
+        let mut drained = self.drain();
+        if let (Err(first), Some(second)) = (&mut drained, self.failure.take()) {
+            // There is no next call to tell it.
+            let hint = std::mem::take(&mut first.hint);
+            let between = if hint.is_empty() { "" } else { "; " };
+            first.hint = format!("{hint}{between}and it failed also: {}", second.cause);
+        }
         self.is_closed = true;
         let handle = self.handle;
         let closed = match ask(&self.caller, FileCall::Close { handle }) {

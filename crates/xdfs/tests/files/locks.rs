@@ -141,6 +141,62 @@ fn a_lease_that_runs_out_is_told_to_its_holder() {
     a.sync().unwrap();
 }
 
+/// A file of which another has now got the lock that was `range` of the first, and has written.
+fn lost(scene: &Scene, range: LockRange, theirs: &[u8]) -> [RemoteFile; 2] {
+    let [a, b] = scene.clients.each_ref().map(|c| open(c, "f", &both()));
+    let second = Duration::from_secs(1);
+    assert!(a.lock(range, true, second, Duration::ZERO).unwrap());
+    eventually(|| take(&b, range, true));
+    b.write_at(0, theirs).unwrap();
+    b.sync().unwrap();
+    [a, b]
+}
+
+#[test]
+fn no_part_of_a_long_write_goes_on_without_its_lock() {
+    let scene = scene(8);
+    let theirs = vec![b'b'; 8 << 20];
+    let [a, b] = lost(&scene, LockRange::ALL, &theirs);
+    let fault = a.write_at(0, &vec![b'a'; 8 << 20]).unwrap_err();
+    assert_eq!(fault.code, Code::LockLost);
+    let end = format!("to {} under the lock", theirs.len() - 1);
+    assert!(fault.hint.contains(&end), "{}", fault.hint);
+    // What was under way is told as well.
+    let _ = a.sync();
+    let mut now = vec![0; theirs.len()];
+    b.read_at(0, &mut now).unwrap();
+    assert!(now == theirs);
+}
+
+#[test]
+fn a_write_beside_a_lock_does_not_take_others_along() {
+    let scene = scene(9);
+    let [a, b] = lost(&scene, range(0, 10), b"bbbbbbbbbbBBBBBBBBBB");
+    a.write_at(0, b"aaaaaaaaaa").unwrap();
+    a.write_at(10, b"AAAAAAAAAA").unwrap();
+    let fault = a.sync().unwrap_err();
+    assert_eq!(fault.code, Code::LockLost);
+    assert!(fault.hint.contains("bytes 0 to 9 under"), "{}", fault.hint);
+    a.sync().unwrap();
+    let mut now = [0; 20];
+    b.read_at(0, &mut now).unwrap();
+    assert_eq!(&now, b"bbbbbbbbbbAAAAAAAAAA");
+}
+
+#[test]
+fn another_failure_does_not_hide_that_a_lock_was_lost() {
+    let scene = scene(10);
+    let [a, _b] = lost(&scene, range(0, 10), b"theirs");
+    // No system has files that long.
+    a.write_at(1 << 63, b"far").unwrap();
+    a.write_at(0, b"mine").unwrap();
+    let fault = a.sync().unwrap_err();
+    assert_eq!(fault.code, Code::LockLost);
+    assert!(fault.hint.contains("bytes 0 to 3 under"), "{}", fault.hint);
+    assert_ne!(a.sync().unwrap_err().code, Code::LockLost);
+    a.sync().unwrap();
+}
+
 #[test]
 fn every_use_renews_a_lease() {
     let scene = scene(5);

@@ -368,13 +368,9 @@ fn a_failure_to_publish_is_counted_until_it_is_cleared_up() {
     scene.assert_used(100, 1);
 }
 
-/// Whoever changes a file by its name, and whoever has it open, look at its length and count the
-/// change one after the other.
-#[test]
-fn one_file_by_name_and_open_at_once_is_counted_once() {
-    let scene = Scene::new("quota_bytes = 1000000");
-    let store = scene.store();
-    let open = FileRequest {
+/// Opens "q/f" for writing, and makes it if it isn't there.
+fn in_place() -> FileRequest {
+    FileRequest {
         path: b"q/f".to_vec(),
         flags: FileFlags {
             read: false,
@@ -386,8 +382,16 @@ fn one_file_by_name_and_open_at_once_is_counted_once() {
         },
         mode: None,
         identity: None,
-    };
-    let opened = store.open_file(&open).unwrap();
+    }
+}
+
+/// Whoever changes a file by its name, and whoever has it open, look at its length and count the
+/// change one after the other.
+#[test]
+fn one_file_by_name_and_open_at_once_is_counted_once() {
+    let scene = Scene::new("quota_bytes = 1000000");
+    let store = scene.store();
+    let opened = store.open_file(&in_place()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..2000_u64 {
@@ -405,4 +409,42 @@ fn one_file_by_name_and_open_at_once_is_counted_once() {
     });
     let there = std::fs::metadata(scene.temp.path().join("f")).unwrap();
     scene.assert_used(there.len(), 1);
+}
+
+/// A file that is worked on in place is counted by each of its names, as it is when one of them is
+/// made or removed.
+#[test]
+fn a_file_with_many_names_counts_by_each_of_them_when_it_is_open() {
+    let scene = Scene::new("quota_bytes = 1000");
+    let store = scene.store();
+    let ask = |call: &Call| drop(store.call(call, &mut |_| Ok(())).unwrap());
+    let file = store.open_file(&in_place()).unwrap().file;
+    ask(&Call::Link {
+        existing: b"q/f".to_vec(),
+        path: b"q/g".to_vec(),
+    });
+    file.write_at(0, &[7; 400]).unwrap();
+    scene.assert_used(800, 2);
+    assert_exceeded(file.write_at(0, &[7; 501]), "q/f");
+    assert_exceeded(file.set_length(501), "q/f");
+    scene.assert_used(800, 2);
+    file.write_at(400, &[7; 100]).unwrap();
+    scene.assert_used(1000, 2);
+    file.set_length(300).unwrap();
+    scene.assert_used(600, 2);
+    ask(&Call::RemoveFile {
+        path: b"q/f".to_vec(),
+    });
+    scene.assert_used(300, 1);
+    file.write_at(300, &[7; 100]).unwrap();
+    scene.assert_used(400, 1);
+    ask(&Call::RemoveFile {
+        path: b"q/g".to_vec(),
+    });
+    scene.assert_used(0, 0);
+    // Without a name it counts as long as it is open.
+    file.write_at(400, &[7; 50]).unwrap();
+    scene.assert_used(50, 0);
+    drop(file);
+    scene.assert_used(0, 0);
 }

@@ -107,22 +107,29 @@ impl State {
         self.locks.covers(&range, exclusive)
     }
 
-    /// Notes what an answer says of the locks.
+    /// Notes what an answer says of the locks that is told at once.
     pub(super) fn heard(&mut self, result: Result<Answer, Fault>) -> Result<Answer, Fault> {
-        let lost = |fault: &Fault| fault.code == Code::LockLost;
-        if result.as_ref().is_err_and(lost) {
+        result.map_err(|fault| {
+            if fault.code != Code::LockLost {
+                return fault;
+            }
             self.lose_locks();
+            self.with_unwritten(fault)
+        })
+    }
+
+    /// Tells of what isn't written because of a lock that was lost.
+    pub(super) fn with_unwritten(&mut self, fault: Fault) -> Fault {
+        match told(&std::mem::take(&mut self.unwritten)) {
+            Some(hint) => fault.hint(hint),
+            None => fault,
         }
-        result
     }
 
     /// The locks aren't held any more. What was gathered to be written under them must not be sent
     /// without them.
     pub(super) fn lose_locks(&mut self) {
-        if let Some(extent) = self.behind.gathered()
-            && self.is_locked(extent.offset, Some(u64::from(extent.length)), true)
-        {
-            self.behind.take_gathered();
+        if let Some(extent) = self.behind.take_gathered_locked() {
             self.miss(&[extent]);
         }
         self.locks = LockSet::default();
@@ -138,7 +145,7 @@ impl State {
 }
 
 /// What the user is told of bytes that weren't written; `None` if there are none.
-pub(super) fn told(unwritten: &RangeSet) -> Option<String> {
+fn told(unwritten: &RangeSet) -> Option<String> {
     let ranges = unwritten.as_slice();
     let some = ranges.iter().take(RANGES_TOLD);
     let some: Vec<String> = some

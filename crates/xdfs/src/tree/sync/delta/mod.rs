@@ -15,7 +15,9 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use xdfs_proto::delta::{PIECES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature};
+use xdfs_proto::delta::{
+    PIECES_MAX, SEEDED_BYTES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature,
+};
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
@@ -273,7 +275,7 @@ impl Preparation<'_> {
         send: &mut dyn FnMut(Seed) -> Result<u64, Fault>,
         state_of: &mut find::StateOf<'_>,
     ) -> Result<u64, Fault> {
-        let mut copied = 0;
+        let (mut copied, mut bytes) = (0, 0);
         let mut pieces: Vec<SeedPiece> = Vec::new();
         let mut flush = |pieces: &mut Vec<SeedPiece>| {
             let pieces = std::mem::take(pieces);
@@ -285,10 +287,13 @@ impl Preparation<'_> {
         };
         let shape = (seed.block_bytes, seed.length, seed.digest);
         cut(runs, shape, state_of, &mut |piece| {
-            pieces.push(piece);
-            if pieces.len() >= PIECES_MAX {
+            let length = u64::from(piece.length);
+            if pieces.len() >= PIECES_MAX || bytes + length > SEEDED_BYTES_MAX {
                 flush(&mut pieces)?;
+                bytes = 0;
             }
+            pieces.push(piece);
+            bytes += length;
             Ok(!self.is_stopped())
         })?;
         flush(&mut pieces)?;
