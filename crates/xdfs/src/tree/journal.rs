@@ -674,11 +674,12 @@ fn is_coarse(time_ns: i64) -> bool {
     time_ns % SECOND_NS == 0
 }
 
-/// Whether a time that was found is the one that was given. Some file systems cut it to a second,
-/// or to two.
+/// Whether a time that was found is the one that was given. Some file systems cut it to 100 ns, to
+/// a microsecond, to a second, or to two.
 fn is_same_time(found: i64, given: i64) -> bool {
     let cut = |to: i64| given.checked_sub(given.rem_euclid(to));
-    found == given || is_coarse(found) && [SECOND_NS, 2 * SECOND_NS].map(cut).contains(&Some(found))
+    let cuts = [1, 100, 1000, SECOND_NS, 2 * SECOND_NS];
+    cuts.map(cut).contains(&Some(found))
 }
 
 /// What an entry with such a mark counts as.
