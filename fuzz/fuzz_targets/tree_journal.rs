@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_store::tree_journal::{Claim, Earlier, Header, Record, Records, Root, Totals};
+use xdfs_store::tree_journal::{Claim, Earlier, Finished, Header, Record, Records, Root, Totals};
 
 const HEADER: Header = Header {
     key: [5; 32],
@@ -48,6 +48,7 @@ fn records(input: &[u8]) -> Vec<Record> {
         0 => Record::Root(Root {
             path: c[1..].to_vec(),
             inode: u64::from(c[1]),
+            source_inode: u64::from(c[3]),
             was_there: c[2] % 2 == 0,
         }),
         1 => Record::Entries(
@@ -61,9 +62,12 @@ fn records(input: &[u8]) -> Vec<Record> {
         ),
         2 => Record::Directory(
             path(&c[2..]),
-            Totals {
-                files: u64::from(c[1]),
-                ..Totals::default()
+            Finished {
+                totals: Totals {
+                    files: u64::from(c[1]),
+                    ..Totals::default()
+                },
+                mtime_ns: (c[2] > 9).then(|| i64::from(c[1])),
             },
         ),
         3 => Record::Forget(path(&c[3..])),
@@ -100,7 +104,10 @@ fn read_damaged(input: &[u8]) {
         return;
     };
     assert!(written.starts_with(&found));
-    assert!(valid_bytes <= at as u64, "a record is believed that is damaged");
+    assert!(
+        valid_bytes <= at as u64,
+        "a record is believed that is damaged"
+    );
 }
 
 fuzz_target!(|data: &[u8]| {
