@@ -15,7 +15,7 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
-use xdfs_store::local::Added;
+use xdfs_store::local::{self, Added};
 use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store as _};
 
@@ -396,11 +396,7 @@ impl<'a> Upload<'a> {
         queue: &Mutex<mpsc::Receiver<Vec<Found>>>,
         made: &mpsc::SyncSender<Made>,
     ) -> Result<(), Fault> {
-        let mut gather = LocalStore::unrooted().pack_source(
-            &path_bytes(self.source),
-            self.options.keep(),
-            SMALL_BYTES_MAX,
-        )?;
+        let mut gather = self.pack_source()?;
         let mut pack = self.begin_pack();
         loop {
             let batch = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -468,6 +464,12 @@ impl<'a> Upload<'a> {
             names.insert(key, path.to_vec());
         }
         (true, first)
+    }
+
+    /// What takes from the source into packs.
+    fn pack_source(&self) -> Result<local::PackSource, Fault> {
+        let source = path_bytes(self.source);
+        LocalStore::unrooted().pack_source(&source, self.options.keep(), SMALL_BYTES_MAX)
     }
 
     pub(super) fn begin_pack(&self) -> PackWriter {

@@ -5,16 +5,14 @@ use std::collections::VecDeque;
 
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{Fault, Limits};
-use xdfs_store::LocalStore;
 use xdfs_store::local::Added;
 
 use super::{LOOKS_MAX, Last, Sending, Upload};
 use crate::Answer;
-use crate::client::path_bytes;
 use crate::paths::{Call, PendingCall};
 use crate::tree::journal::mark_of;
 use crate::tree::moving::{Again, Packs, Report, ends_session};
-use crate::tree::{SMALL_BYTES_MAX, WHOLE_AT_ONCE, join};
+use crate::tree::{WHOLE_AT_ONCE, join};
 
 impl Upload<'_> {
     /// Begins to set what is known of directories in which nothing more is made. One such pack is
@@ -138,11 +136,7 @@ impl Upload<'_> {
         if again.is_empty() {
             return Ok(());
         }
-        let mut gather = LocalStore::unrooted().pack_source(
-            &path_bytes(self.source),
-            self.options.keep(),
-            SMALL_BYTES_MAX,
-        )?;
+        let mut gather = self.pack_source()?;
         let mut pack = self.begin_pack();
         for Again { path, mark, .. } in again {
             if report.is_stopped() {
@@ -174,11 +168,7 @@ impl Upload<'_> {
 
     /// A pack that sets what is kept of a file.
     pub(super) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
-        let mut gather = LocalStore::unrooted().pack_source(
-            &path_bytes(self.source),
-            self.options.keep(),
-            SMALL_BYTES_MAX,
-        )?;
+        let mut gather = self.pack_source()?;
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
         match gather.add_attributes(path, &mut pack) {
             Added::Failed(fault) => Err(fault),
