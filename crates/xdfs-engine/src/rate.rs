@@ -128,7 +128,9 @@ impl Share {
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// The one it was asked for.
-    pub(crate) own: Option<Bucket>,
+    own: Option<Bucket>,
+    /// The one that it was asked for before: what it took has to be paid for all the same.
+    last: Option<Bucket>,
     /// That of its user.
     share: Option<Share>,
 }
@@ -138,8 +140,31 @@ impl Bounds {
     pub(crate) fn new(shared: Option<Arc<SharedRate>>, started: Instant) -> Self {
         Self {
             own: None,
+            last: None,
             share: shared.map(|rate| Share::new(rate, started)),
         }
+    }
+
+    /// Puts the session under a bound of its own, of `rate` bytes a second. What was taken under the
+    /// one before is still to be paid for, and no pause is saved up by it: however many transfers
+    /// ask for a bound one after the other, it is one.
+    pub(crate) fn bound(&mut self, rate: u64, now: Duration) {
+        let before = self.own.take().or_else(|| self.last.take());
+        self.own = Some(match before {
+            Some(bucket) => bucket.at_rate(rate, now),
+            None => Bucket::new(rate, now),
+        });
+    }
+
+    /// Nothing is left to which the session's own bound applies.
+    pub(crate) fn unbound(&mut self) {
+        self.last = self.own.take().or_else(|| self.last.take());
+    }
+
+    /// Time for which the session's own bound held bytes back, since the session began.
+    pub(crate) fn waited(&self) -> Duration {
+        let own = self.own.as_ref().or(self.last.as_ref());
+        own.map_or(Duration::ZERO, |bucket| bucket.waited)
     }
 
     /// Whether bytes may pass now, `now` after the session began.
@@ -193,6 +218,7 @@ pub(crate) struct Bucket {
     burst_bytes: f64,
     tokens: f64,
     last: Duration,
+    /// Time during which bytes were held back.
     waited: Duration,
 }
 
@@ -210,15 +236,30 @@ impl Bucket {
         }
     }
 
-    /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.
-    pub(crate) fn is_open(&mut self, now: Duration) -> bool {
+    /// The same at another rate: the time that it still has to wait, and has waited, stays.
+    fn at_rate(mut self, rate: u64, now: Duration) -> Self {
+        // Time in which nothing was asked of it fills it, and wasn't waited for.
+        self.fill(now);
+        let before = self.rate_bytes_per_s;
+        let mut other = Self::new(rate, now);
+        other.tokens = (self.tokens / before * other.rate_bytes_per_s).min(other.burst_bytes);
+        other.waited = self.waited;
+        other
+    }
+
+    fn fill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last);
-        if self.tokens <= 0.0 {
-            self.waited += passed;
-        }
         self.last = now;
         self.tokens =
             (self.tokens + passed.as_secs_f64() * self.rate_bytes_per_s).min(self.burst_bytes);
+    }
+
+    /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.
+    pub(crate) fn is_open(&mut self, now: Duration) -> bool {
+        if self.tokens <= 0.0 {
+            self.waited += now.saturating_sub(self.last);
+        }
+        self.fill(now);
         self.tokens > 0.0
     }
 
@@ -235,11 +276,6 @@ impl Bucket {
     /// Time until the bucket opens.
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_secs_f64((-self.tokens / self.rate_bytes_per_s).clamp(0.0, 3600.0))
-    }
-
-    /// Time during which bytes were held back.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
     }
 }
 
@@ -260,7 +296,57 @@ mod tests {
             }
         }
         assert!((9_900..=10_300).contains(&sent), "{sent}");
-        assert!(bucket.waited() > Duration::from_secs(8));
+        assert!(bucket.waited > Duration::from_secs(8));
+    }
+
+    /// Ten seconds of transfers of these sizes, one after the other, each under a bound that it asks
+    /// for itself; what passed.
+    fn one_after_the_other(rates: &[u64], bytes: u64) -> u64 {
+        let mut bounds = Bounds::default();
+        let (mut now, mut sent) = (Duration::ZERO, 0);
+        for rate in rates.iter().cycle() {
+            bounds.bound(*rate, now);
+            while !bounds.are_open(now) {
+                now += bounds.delay(now).max(Duration::from_millis(1));
+            }
+            if now >= seconds(10) {
+                break;
+            }
+            bounds.take(bytes, now);
+            sent += bytes;
+            bounds.unbound();
+            // Nothing holds back what has no bound.
+            assert!(bounds.are_open(now) && bounds.delay(now).is_zero());
+        }
+        assert!(bounds.waited() > seconds(8));
+        sent
+    }
+
+    #[test]
+    fn transfers_one_after_the_other_have_one_bound() {
+        for bytes in [10, 100, 5000] {
+            let sent = one_after_the_other(&[1000], bytes);
+            let most = 10_000 + 50 + bytes;
+            assert!((9_800..=most).contains(&sent), "{sent} of {bytes}");
+        }
+        // Half of the bytes at each rate.
+        let sent = one_after_the_other(&[1000, 3000], 100);
+        assert!((14_500..=15_500).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_transfer_without_a_bound_has_none() {
+        let mut bounds = Bounds::default();
+        bounds.bound(1000, Duration::ZERO);
+        bounds.take(100_000, Duration::ZERO);
+        bounds.bound(1000, Duration::ZERO);
+        assert!(!bounds.are_open(Duration::ZERO));
+        bounds.unbound();
+        bounds.unbound();
+        assert!(bounds.are_open(Duration::ZERO));
+        assert_eq!(bounds.allowance(), usize::MAX);
+        bounds.bound(1000, seconds(1));
+        assert!(!bounds.are_open(seconds(98)) && bounds.are_open(seconds(101)));
     }
 
     fn seconds(seconds: u64) -> Duration {

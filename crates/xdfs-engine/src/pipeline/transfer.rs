@@ -14,7 +14,6 @@ use crate::command::{
     DownloadJob, Job, JobKind, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
 };
 use crate::kernel::Kernel;
-use crate::rate::Bucket;
 
 /// How often a transfer tells how far it is.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,6 +41,8 @@ pub(super) struct Transfer {
     pub(super) started: Duration,
     pub(super) until: Option<Duration>,
     pub(super) last_progress: Duration,
+    /// Time for which the session's own bound had held bytes back when the transfer began.
+    pub(super) waited_before: Duration,
     pub(super) dry_run: bool,
     pub(super) uploads: bool,
     pub(super) target: Option<Target>,
@@ -61,7 +62,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
     pub(super) fn start(&mut self, job: Job) {
         if let Some(rate) = job.rate_bytes_per_s_max {
-            self.bounds.own = Some(Bucket::new(rate, self.now));
+            self.bounds.bound(rate, self.now);
         }
         let (uploads, target) = match &job.kind {
             JobKind::Upload(_) => (true, None),
@@ -80,6 +81,7 @@ impl<K: Kernel> Pipeline<K> {
             started: self.now,
             until: job.duration.map(|d| self.now + d),
             last_progress: self.now,
+            waited_before: self.bounds.waited(),
             dry_run: job.dry_run,
             uploads,
             target,
@@ -371,11 +373,8 @@ impl<K: Kernel> Pipeline<K> {
         } else {
             (peer_permille, own_permille)
         };
-        let held_back = self
-            .bounds
-            .own
-            .as_ref()
-            .map_or(Duration::ZERO, Bucket::waited);
+        let waited = self.bounds.waited();
+        let held_back = waited.saturating_sub(transfer.waited_before);
         let limited_by = if permille(held_back, elapsed) > 300 {
             LimitedBy::RateLimit
         } else if target >= 600 && target >= source {
@@ -414,7 +413,7 @@ impl<K: Kernel> Pipeline<K> {
             self.last_transfer_end = self.started.elapsed();
         }
         if self.transfers.is_empty() {
-            self.bounds.own = None;
+            self.bounds.unbound();
         }
     }
 

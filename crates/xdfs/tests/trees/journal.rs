@@ -571,7 +571,7 @@ fn claims_are_made_while_the_tree_is_moved() {
         let scene = Scene::new(76, up);
         even_tree(&scene.source());
         let options = TreeOptions {
-            rate_bytes_per_s_max: Some(2_000_000),
+            rate_bytes_per_s_max: Some(8_000_000),
             // What a disk needs to become durable is up to the machine.
             durability: Durability::None,
             ..scene.options()

@@ -304,3 +304,33 @@ fn what_is_left_out_is_not_copied() {
     assert_eq!((result.files, failed), (2, vec![]));
     assert!(folders.here("back/d/keep.o").exists() && !folders.here("back/cache").exists());
 }
+
+#[test]
+fn a_tree_keeps_to_its_rate() {
+    let folders = Folders::new(8);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    // Many packs, and files that go alone.
+    wide_tree(&source, 8, 400, 60_000);
+    for n in 0..4u64 {
+        let large = n.to_be_bytes().repeat(100_000);
+        fs::write(source.join(format!("large-{n}")), large).unwrap();
+    }
+    let rate = 10_000_000;
+    let options = TreeOptions {
+        rate_bytes_per_s_max: Some(rate),
+        ..TreeOptions::default()
+    };
+    let least = |bytes: u64| Duration::from_secs_f64(bytes as f64 / rate as f64 * 0.8);
+    let (there, _) = up(&client, &source, "/there", &options).unwrap();
+    assert!(there.bytes > 10_000_000, "{there:?}");
+    assert!(there.elapsed >= least(there.bytes), "{there:?}");
+    let (back, _) = down(&client, "/there", &folders.here("back"), &options).unwrap();
+    assert!(back.elapsed >= least(back.bytes), "{back:?}");
+    // The bound goes with what asked for it: no transfer is held back by that of one before.
+    let free = TreeOptions::default();
+    let (again, _) = up(&client, &source, "/again", &free).unwrap();
+    assert_eq!(again.bytes, there.bytes);
+    assert_same(&source, &folders.root().join("again"));
+}
