@@ -50,6 +50,8 @@ pub enum Command {
     },
     /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,
+    /// Packs are going to be moved: opens the channels for them meanwhile (initiator only).
+    PreparePacks,
     /// Changes how payload travels from now on, in both directions (initiator only).
     Protect(Level),
     /// Starts a transfer (initiator only).

@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! initiator                              acceptor
-//!   HELLO (JOIN)  --------------------->
+//!   HELLO, SESSION or JOIN  ----------->            (SESSION on channel 0 only)
 //!                 <---------------------  WELCOME, or the reason why not
-//!   SESSION       --------------------->            (channel 0 only)
 //!                 <---------------------  SESSION-OK or JOIN-OK, or an exception
 //! ```
 //!
@@ -141,18 +140,22 @@ impl Initiator {
 
     fn begin(purpose: Purpose, hello: Hello, proof: ProofState, out: &mut Vec<u8>) -> Self {
         hello.encode(out);
-        // Version and features are known from channel 0, so that joining costs one round trip.
-        if let Purpose::Join(join) = &purpose {
-            Frame::Join(join.clone()).encode(out);
-        }
-        Self {
+        let initiator = Self {
             purpose,
             hello,
             welcomed: false,
             takes_clear: false,
             proof,
             user: None,
+        };
+        // What needs no proof follows at once: nothing in it depends on the answer to HELLO, and
+        // it saves a round trip.
+        match &initiator.purpose {
+            Purpose::Join(join) => Frame::Join(join.clone()).encode(out),
+            Purpose::Session(_) if proof == ProofState::Done => initiator.request(out),
+            Purpose::Session(_) => {}
         }
+        initiator
     }
 
     /// The name that this side has at the acceptor, once that was proved.
@@ -230,7 +233,6 @@ impl Initiator {
                     }
                 }
             }
-            self.request(out);
         }
         let frame = loop {
             let Some((frame, n)) = take_frame(bytes.get(used..).unwrap_or(&[]), limits)? else {

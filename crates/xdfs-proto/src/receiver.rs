@@ -182,7 +182,7 @@ impl Receiver {
                 (State::Requested, Some(request), _) => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Xftsm(request.clone()))),
-                (State::Receiving, _, Some(accept)) if !file.heard => self
+                (State::Receiving, _, Some(accept)) if !file.knows_of_accept() => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Accept(accept.clone()))),
                 _ => {}
@@ -787,6 +787,11 @@ impl File {
             end: None,
         }
     }
+    /// Whether ACCEPT has arrived, as far as it shows: what comes of a pack may be ahead of it.
+    fn knows_of_accept(&self) -> bool {
+        self.heard && self.offer.as_ref().is_some_and(|o| !o.pack)
+    }
+
     /// The end of what is held or arriving.
     fn seen_end(&self) -> u64 {
         let held = self.held.ranges().as_slice().last().map_or(0, |r| r.end);

@@ -13,6 +13,9 @@
 //!                          +----------------+--- Cancel, Exception, fail() -------> (gone)
 //! ```
 //!
+//! A pack doesn't wait for Accept: its bytes and its end follow the offer on the same channel
+//! ([`Sender::offered_on`]). If that channel is lost first, it is offered again and waits.
+//!
 //! Drain order: after every call that changes the machine, call [`Sender::poll_output`] until it
 //! returns `None`, then [`Sender::next_extent`] for channels that can take a block.
 
@@ -76,8 +79,13 @@ pub enum Output {
         /// Of a pack, what wasn't carried out.
         failures: Failures,
     },
+    /// Send this offer of a pack on a channel that can take blocks soon, and tell which one it is
+    /// by [`Sender::offered_on`], so that the pack follows there. Else it waits for ACCEPT.
+    OfferPack(Frame),
     /// Send this frame on any channel that is alive.
     Transmit(Frame),
+    /// Send this frame on this channel: it must not overtake what was sent there.
+    TransmitOn(ChannelIndex, Frame),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +112,10 @@ struct File {
     /// Where a source of unknown length goes on.
     cursor: u64,
     digest: FragmentMap,
+    /// The channel that the offer went on, and on which the bytes follow ahead of ACCEPT.
+    ahead: Option<ChannelIndex>,
+    /// EOFR was sent ahead of ACCEPT: the receiver may have published already.
+    has_ended: bool,
     /// Whether the offer allows that the receiver goes on from a journal.
     may_resume: bool,
     /// What the receiver had already; never sent.
@@ -202,13 +214,19 @@ impl Sender {
                 file.again.insert(extent.range);
             }
         }
+        for file in self.files.values_mut() {
+            if file.ahead == Some(channel) {
+                file.fall_back();
+            }
+        }
         let frames: Vec<Frame> = self
             .files
             .values()
             .filter_map(|file| match file.state {
                 State::Offered => Some(file.offer.clone()),
-                State::Ended => Some(file.end_frame()?),
-                State::Sending => None,
+                // Nothing of one that is ahead was lost with another channel.
+                State::Ended if file.ahead.is_none() => Some(file.end_frame()?),
+                State::Ended | State::Sending => None,
             })
             .collect();
         let frames = frames
@@ -230,6 +248,8 @@ impl Sender {
             unsent: RangeSet::new(),
             again: RangeSet::new(),
             cursor: 0,
+            ahead: None,
+            has_ended: false,
             digest: FragmentMap::new(offer.digest),
             may_resume: offer.resume && offer.tag != SourceTag::default(),
             resumed: RangeSet::new(),
@@ -243,8 +263,49 @@ impl Sender {
                 Frame::Offer(offer.clone())
             },
         };
-        self.outputs.push_back(Output::Transmit(file.offer.clone()));
+        let frame = file.offer.clone();
+        self.outputs.push_back(match offer.pack {
+            true => Output::OfferPack(frame),
+            false => Output::Transmit(frame),
+        });
         self.files.insert(offer.file, file);
+    }
+
+    /// The offer of a pack was sent on this channel. Its blocks, of the block size of the session,
+    /// and its end follow there at once.
+    pub fn offered_on(&mut self, id: FileId, channel: ChannelIndex) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let (State::Offered, true, Some(length)) = (file.state, file.pack, file.length) else {
+            return;
+        };
+        if !self.channels.contains_key(&channel) {
+            return;
+        }
+        file.block_size = self.block_size_max.into();
+        file.unsent.insert(ByteRange {
+            start: 0,
+            end: length,
+        });
+        file.ahead = Some(channel);
+        file.state = State::Sending;
+        self.end_if_complete(id);
+    }
+
+    /// Whether there are bytes that can go on one channel alone.
+    #[must_use]
+    pub fn is_ahead(&self) -> bool {
+        let waits = |f: &File| f.unsent.total() + f.again.total() > 0;
+        self.files.values().any(|f| f.ahead.is_some() && waits(f))
+    }
+
+    /// Bytes that are outstanding on a channel, or can go on no other.
+    #[must_use]
+    pub fn load(&self, channel: ChannelIndex) -> u64 {
+        let bytes = |c: &Channel| c.unacknowledged.iter().map(|e| e.range.len()).sum::<u64>();
+        let ahead = self.files.values().filter(|f| f.ahead == Some(channel));
+        self.channels.get(&channel).map_or(0, bytes) + ahead.map(|f| f.unsent.total()).sum::<u64>()
     }
 
     /// Takes a frame of the receiver. Frames that aren't for a sender are a violation.
@@ -289,7 +350,7 @@ impl Sender {
             }
             return Ok(());
         };
-        if file.state != State::Offered {
+        if file.state != State::Offered && file.ahead.is_none() {
             // The answer to an offer that was sent again.
             return Ok(());
         }
@@ -302,6 +363,12 @@ impl Sender {
             return Err(violation(format!(
                 "ACCEPT names a block size of {} bytes",
                 accept.block_size
+            )));
+        }
+        if file.pack && accept.block_size != self.block_size_max {
+            return Err(violation(format!(
+                "ACCEPT names a block size of {} bytes for a pack, and the session's is {}",
+                accept.block_size, self.block_size_max
             )));
         }
         if !accept.durable.is_empty() && !file.may_resume {
@@ -319,15 +386,17 @@ impl Sender {
                     "ACCEPT lists ranges that overlap, lie outside, or aren't on its grid".into(),
                 ));
             }
+            file.resumed.insert(range);
         }
-        file.resumed = file.digest.ranges().clone();
-        file.acknowledged = file.resumed.total();
-        file.block_size = u64::from(accept.block_size);
-        if file.length.is_some() {
-            file.unsent = file.digest.ranges().gaps(whole);
+        let (resumed_bytes, dry_run) = (file.resumed.total(), file.dry_run);
+        if file.ahead.take().is_none() {
+            file.acknowledged += resumed_bytes;
+            file.block_size = u64::from(accept.block_size);
+            if file.length.is_some() {
+                file.unsent = file.digest.ranges().gaps(whole);
+            }
+            file.state = State::Sending;
         }
-        file.state = State::Sending;
-        let (resumed_bytes, dry_run) = (file.acknowledged, file.dry_run);
         self.outputs.push_back(Output::Accepted {
             file: accept.file,
             path: accept.path,
@@ -386,7 +455,7 @@ impl Sender {
             return Ok(());
         };
         let sent = file.digest.ranges().contains(range) && !file.resumed.overlaps(range);
-        if file.state == State::Offered || range.is_empty() || !sent {
+        if range.is_empty() || !sent {
             return Err(violation(format!(
                 "REPEAT asks for {range}, which was not sent"
             )));
@@ -423,7 +492,7 @@ impl Sender {
                 "PUBLISHED lists failures of a file that is no pack".into(),
             ));
         }
-        if file.state != State::Ended {
+        if file.state != State::Ended && !file.has_ended {
             return Err(violation(
                 "PUBLISHED came before the end of the file".into(),
             ));
@@ -451,18 +520,18 @@ impl Sender {
         Ok(())
     }
 
-    /// The next bytes that any channel may take. They count as outstanding only once they were
-    /// assigned by [`Sender::assign`] (or given back by [`Sender::put_back`]). `None` while nothing
-    /// is to be sent or the bound of outstanding bytes is reached.
+    /// The next bytes that this channel may take. They count as outstanding only once they were
+    /// assigned to it by [`Sender::assign`] (or given back by [`Sender::put_back`]). `None` while
+    /// it has nothing to send or the bound of outstanding bytes is reached.
     ///
     /// Files are served in the order of their numbers, so that the first is finished first.
     #[must_use]
-    pub fn next_extent(&mut self) -> Option<Extent> {
+    pub fn next_extent(&mut self, channel: ChannelIndex) -> Option<Extent> {
         if self.in_flight >= self.in_flight_max {
             return None;
         }
         for (&id, file) in &mut self.files {
-            if file.state == State::Offered {
+            if file.state == State::Offered || file.ahead.is_some_and(|c| c != channel) {
                 continue;
             }
             let size = file.block_size;
@@ -620,7 +689,11 @@ impl Sender {
         }
         if let Some(frame) = file.end_frame() {
             file.state = State::Ended;
-            self.outputs.push_back(Output::Transmit(frame));
+            file.has_ended |= file.ahead.is_some();
+            self.outputs.push_back(match file.ahead {
+                Some(channel) => Output::TransmitOn(channel, frame),
+                None => Output::Transmit(frame),
+            });
         }
     }
 
@@ -755,6 +828,15 @@ impl File {
             .find(|r| r.start <= self.cursor && self.cursor < r.end)
             .map_or(self.cursor, |r| r.end);
         ByteRange::at(start, self.block_size)
+    }
+
+    /// The channel on which it went ahead of ACCEPT is gone: it is offered again, and all that was
+    /// read of it may have to go again.
+    fn fall_back(&mut self) {
+        self.ahead = None;
+        self.state = State::Offered;
+        self.again = self.digest.ranges().clone();
+        self.repeated = self.acknowledged;
     }
 
     /// EOFR, if every byte was read at least once.

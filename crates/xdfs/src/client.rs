@@ -279,6 +279,11 @@ impl Client {
         let _ = self.commands.send(Command::Protect(level));
     }
 
+    /// Packs are going to be moved: opens the channels for them meanwhile.
+    pub(crate) fn prepare_packs(&self) {
+        let _ = self.commands.send(Command::PreparePacks);
+    }
+
     /// Takes one channel out of the session in an orderly way; another takes its place.
     pub fn leave_channel(&self) {
         let _ = self.commands.send(Command::Leave);

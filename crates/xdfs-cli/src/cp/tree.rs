@@ -1,5 +1,5 @@
-//! `xdfs cp --recursive`: trees, one after the other, each in a session of its own; what is no
-//! directory is left to the queue of files.
+//! `xdfs cp --recursive`: trees, one after the other; what is no directory is left to the queue of
+//! files.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
-use crate::session::Connector;
+use crate::session::{Connector, Visit};
 use crate::state;
 
 /// A tree to copy.
@@ -22,6 +22,8 @@ pub(crate) struct Tree {
     label: Label,
     server: RemotePlace,
     route: Route,
+    /// The session in which was looked what it is.
+    visit: Option<Visit>,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,7 @@ enum Route {
 /// A word that makes no sense, or a server that can't be asked.
 pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
     let target = Place::parse(&flags.target)?;
-    let mut trees = Vec::new();
+    let mut trees: Vec<Tree> = Vec::new();
     let mut rest = Vec::new();
     for word in std::mem::take(&mut flags.sources) {
         let label = Label {
@@ -48,15 +50,22 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
                 label,
                 server: server.clone(),
                 route: Route::Upload(path),
+                visit: None,
             }),
             (Place::Remote(server), Place::Local(path)) => {
-                let client = connector.visit(&server)?;
-                let there = look(&client, &server.path)?;
+                // Opening a session takes its round trips.
+                let open = trees.last().filter(|last| is_one_server(&last.server, &server));
+                let visit = match open.and_then(|last| last.visit.clone()) {
+                    Some(visit) => visit,
+                    None => connector.visit(&server)?,
+                };
+                let there = look(&visit, &server.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
                     trees.push(Tree {
                         label,
                         server,
                         route: Route::Download(path.clone()),
+                        visit: Some(visit),
                     });
                 } else {
                     rest.push(word);
@@ -95,7 +104,11 @@ fn copy_one(
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<TreeResult, Fault> {
-    let client = connector.visit(&tree.server)?;
+    let open = tree.visit.clone().filter(|visit| visit.ended().is_none());
+    let client = match open {
+        Some(visit) => visit,
+        None => connector.visit(&tree.server)?,
+    };
     let options = options(flags)?;
     let mut observer = |event: TreeEvent<'_>| {
         if let Some(found) = client.first_use() {
@@ -125,6 +138,14 @@ fn copy_one(
         reporter.first_use(&found);
     }
     result
+}
+
+fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
+    let place = |server: &RemotePlace| RemotePlace {
+        path: Vec::new(),
+        ..server.clone()
+    };
+    place(one) == place(other)
 }
 
 fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {

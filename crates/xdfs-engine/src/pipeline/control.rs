@@ -60,6 +60,7 @@ impl<K: Kernel> Pipeline<K> {
                         self.replace_channel(slot);
                     }
                 }
+                Command::PreparePacks => self.want_channels_for_packs(),
                 Command::Protect(level) => self.want_level(level),
                 Command::Start(job) => self.start(*job),
                 Command::Took(number) => self.calls.took(number),
@@ -79,8 +80,9 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Learns the round-trip time of the path. On a short one little in flight is enough, and
-    /// keeps what is in flight in the caches; on a long one the sockets' buffers are the bound.
-    pub(super) fn set_round_trip(&mut self, round_trip: Duration) {
+    /// keeps what is in flight in the caches; on one that is long, or isn't measured yet, the
+    /// sockets' buffers are the bound.
+    pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.round_trip = round_trip;
         let bound = if self.is_short_path() {
             self.limits.in_flight_bytes_max
@@ -95,7 +97,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Whether little in flight is enough. Within one machine it always is: a round trip that took
     /// long there was measured while a process waited for its turn.
     pub(super) fn is_short_path(&self) -> bool {
-        self.local || self.round_trip < SHORT_PATH
+        self.local || self.round_trip.is_some_and(|time| time < SHORT_PATH)
     }
 
     /// Takes a frame that isn't a BLOCK.
@@ -108,8 +110,15 @@ impl<K: Kernel> Pipeline<K> {
         let initiator = matches!(self.role, Role::Initiator(_));
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
-            Frame::Accept(_)
-            | Frame::Ack { .. }
+            Frame::Accept(_) => {
+                if let Some(at) = self.offered_at.take()
+                    && self.round_trip.is_none()
+                {
+                    self.set_round_trip(Some(self.now.saturating_sub(at)));
+                }
+                self.sender.handle_frame(channel, frame, self.now)
+            }
+            Frame::Ack { .. }
             | Frame::Repeat { .. }
             | Frame::Durable { .. }
             | Frame::Published { .. } => self.sender.handle_frame(channel, frame, self.now),
@@ -266,6 +275,9 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     fn do_sender(&mut self, output: sender::Output) {
+        if let sender::Output::Transmit(Frame::Offer(_)) | sender::Output::OfferPack(_) = &output {
+            self.offered_at.get_or_insert(self.now);
+        }
         match output {
             sender::Output::CloseChannel(index) => {
                 if let Some(slot) = self.slots.get(&index).copied() {
@@ -310,26 +322,63 @@ impl<K: Kernel> Pipeline<K> {
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
-            sender::Output::Transmit(mut frame) => {
-                if let Frame::Eofr {
-                    file,
-                    store_wait_permille,
-                    ..
-                } = &mut frame
-                {
-                    if let Err(fault) = self.verify_source(*file) {
-                        self.sender.fail(*file, fault);
-                        return;
+            sender::Output::OfferPack(frame) => {
+                let (Frame::Xftsmu(offer) | Frame::Offer(offer)) = &frame else {
+                    return;
+                };
+                match self.slot_of_least_load() {
+                    Some((slot, channel)) => {
+                        self.transmit_on(slot, &frame);
+                        self.sender.offered_on(offer.file, channel);
                     }
-                    if let Some(open) = self.sources.get(file) {
-                        let elapsed = self.now.saturating_sub(open.opened_at);
-                        *store_wait_permille = permille(open.busy, elapsed);
-                    }
+                    None => self.transmit(frame),
                 }
-                self.transmit(frame);
+            }
+            sender::Output::Transmit(mut frame) => {
+                if self.make_end_ready(&mut frame) {
+                    self.transmit(frame);
+                }
+            }
+            sender::Output::TransmitOn(index, mut frame) => {
+                if let Some(slot) = self.slots.get(&index).copied()
+                    && self.make_end_ready(&mut frame)
+                {
+                    self.transmit_on(slot, &frame);
+                }
             }
             _ => {}
         }
+    }
+
+    /// Before the end of a file is told: checks that its source is what was offered, and tells how
+    /// busy the store was. `false` if the file failed.
+    fn make_end_ready(&mut self, frame: &mut Frame) -> bool {
+        let Frame::Eofr {
+            file,
+            store_wait_permille,
+            ..
+        } = frame
+        else {
+            return true;
+        };
+        if let Err(fault) = self.verify_source(*file) {
+            self.sender.fail(*file, fault);
+            return false;
+        }
+        if let Some(open) = self.sources.get(file) {
+            let elapsed = self.now.saturating_sub(open.opened_at);
+            *store_wait_permille = permille(open.busy, elapsed);
+        }
+        true
+    }
+
+    /// The channel that has the least to send, of those that take blocks.
+    fn slot_of_least_load(&self) -> Option<(usize, ChannelIndex)> {
+        let channels = self.open_slots().filter_map(|slot| {
+            let channel = self.channels.get(slot)?.as_ref()?;
+            (!channel.leaving && !channel.leave_said).then_some((slot, channel.index))
+        });
+        channels.min_by_key(|(_, index)| self.sender.load(*index))
     }
 
     fn do_receiver(&mut self, output: receiver::Output) {

@@ -183,7 +183,10 @@ pub struct Pipeline<K> {
     /// No further file is taken; ends when idle or at the time.
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
-    round_trip: Duration,
+    /// Of the path, once it is measured.
+    round_trip: Option<Duration>,
+    /// When a file was offered whose answer measures it.
+    offered_at: Option<Duration>,
     /// Both ends are on one machine.
     local: bool,
     last_transfer_end: Duration,
@@ -313,7 +316,8 @@ impl<K: Kernel> Pipeline<K> {
             next_tick: TICK,
             draining: None,
             ended: None,
-            round_trip: Duration::ZERO,
+            round_trip: None,
+            offered_at: None,
             local: false,
             last_transfer_end: Duration::ZERO,
             limits,
@@ -321,8 +325,8 @@ impl<K: Kernel> Pipeline<K> {
         (pipeline, commands)
     }
 
-    /// Tells the round-trip time of the path, where the opening exchange showed it.
-    pub fn learn_round_trip(&mut self, round_trip: Duration) {
+    /// Tells the round-trip time of the path, if the opening exchange showed it.
+    pub fn learn_round_trip(&mut self, round_trip: Option<Duration>) {
         self.set_round_trip(round_trip);
     }
 

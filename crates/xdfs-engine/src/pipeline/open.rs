@@ -454,6 +454,7 @@ impl<K: Kernel> Pipeline<K> {
                     channel.takes_clear = takes_clear;
                     channel.consume(used);
                     self.last_heard = self.now;
+                    self.measure_round_trip();
                     self.opening_done(slot, accepted);
                     return;
                 }
@@ -543,10 +544,10 @@ impl<K: Kernel> Pipeline<K> {
     /// The time from the first bytes to their answer is a round trip of this path.
     fn measure_round_trip(&mut self) {
         if let Role::Initiator(dialer) = &self.role
-            && self.round_trip.is_zero()
+            && self.round_trip.is_none()
         {
             self.now = self.started.elapsed();
-            self.set_round_trip(self.now.saturating_sub(dialer.asked_at));
+            self.set_round_trip(Some(self.now.saturating_sub(dialer.asked_at)));
         }
     }
 

@@ -119,24 +119,28 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let mut turns = self.idle_queue.len().max(1) * TURN_BLOCKS;
-        while turns > 0 && !self.sender.is_idle() {
+        // Channels that have nothing to send at the moment keep their places.
+        let mut passed = Vec::new();
+        while turns > 0 && !self.sender.is_idle() && self.is_rate_open() {
             turns -= 1;
-            if !self.is_rate_open() {
-                return;
-            }
-            let Some(slot) = self.next_idle() else { return };
+            let Some(slot) = self.next_idle() else { break };
             if !self.send_block(slot) {
-                // Nothing to send at the moment; the channel keeps its place.
-                if let Some(Some(channel)) = self.channels.get_mut(slot)
-                    && !channel.idle_queued
-                {
-                    channel.idle_queued = true;
-                    self.idle_queue.push_front(slot);
+                passed.push(slot);
+                // What goes ahead of ACCEPT goes on one channel; all else on any.
+                if !self.sender.is_ahead() {
+                    break;
                 }
-                return;
             }
         }
         self.more_to_send = turns == 0;
+        for slot in passed.into_iter().rev() {
+            if let Some(Some(channel)) = self.channels.get_mut(slot)
+                && !channel.idle_queued
+            {
+                channel.idle_queued = true;
+                self.idle_queue.push_front(slot);
+            }
+        }
     }
 
     /// The channel that has waited longest for a block.
@@ -155,14 +159,13 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Gives a channel the next block and writes it. `false` if there is none.
     fn send_block(&mut self, slot: usize) -> bool {
-        let Some(extent) = self.sender.next_extent() else {
-            return false;
-        };
         let Some(Some(channel)) = self.channels.get(slot) else {
-            self.sender.put_back(extent);
             return false;
         };
         let (index, check) = (channel.index, channel.checks());
+        let Some(extent) = self.sender.next_extent(index) else {
+            return false;
+        };
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {

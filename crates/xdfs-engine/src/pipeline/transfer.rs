@@ -24,7 +24,7 @@ const CHANNELS_SHORT: u32 = 4;
 const CHANNELS_LONG: u32 = 16;
 /// Channels picked for packs on a long path. Many that begin at once with little each would
 /// overrun the queue of the path when all of them have doubled what they send often enough.
-const CHANNELS_PACKS: u32 = 2;
+const CHANNELS_PACKS: u32 = 4;
 
 /// Where a download goes.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ use xdfs_proto::caller::{Caller, Output as Calling};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::frame::{Offer, Request, SourceTag};
+use xdfs_proto::pack::{Keep, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
@@ -31,6 +32,8 @@ use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
 struct Bounds {
     /// Whether the initiator receives the file.
     download: bool,
+    /// The file is a pack, which doesn't wait for ACCEPT.
+    pack: bool,
     blocks: u64,
     script: Vec<Call>,
     /// Calls without an answer at a time.
@@ -187,6 +190,7 @@ impl World {
             ended: [false; 2],
             bounds,
         };
+        world.sender.set_block_size_max(BLOCK as u32);
         for _ in 0..CHANNELS {
             world.join();
         }
@@ -234,13 +238,13 @@ impl World {
         }
     }
 
-    fn transmit(&mut self, from: Side, frame: Frame) {
+    /// Sends a frame, and tells on which channel.
+    fn transmit(&mut self, from: Side, frame: Frame) -> Option<usize> {
         let usable = self.usable(from);
         let last = self.bounds.last[from as usize];
-        let on = if last { usable.last() } else { usable.first() };
-        if let Some(&on) = on {
-            self.push(from, on, Packet::Frame(frame));
-        }
+        let on = *if last { usable.last() } else { usable.first() }?;
+        self.push(from, on, Packet::Frame(frame));
+        Some(on)
     }
 
     /// A side has no channel left, so the session is over for both.
@@ -353,14 +357,14 @@ impl World {
             path: Vec::new(),
             name: Vec::new(),
             length: Some(self.bounds.blocks * BLOCK),
-            tag: SourceTag([1; 16]),
+            tag: SourceTag([u8::from(!self.bounds.pack); 16]),
             mode: None,
             mtime_ns: None,
             digest: DigestKind::Crc64Nvme,
             overwrite: false,
             resume: false,
             dry_run: false,
-            pack: false,
+            pack: self.bounds.pack,
         }
     }
 
@@ -373,7 +377,7 @@ impl World {
                 offset: 0,
                 length: None,
                 digest: DigestKind::Crc64Nvme,
-                pack: None,
+                pack: self.bounds.pack.then(wish),
             });
         } else {
             self.sender.offer(self.offer(), true);
@@ -452,7 +456,15 @@ impl World {
         let sending = self.sending();
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::Transmit(frame) => self.transmit(sending, frame),
+                sender::Output::OfferPack(frame) => {
+                    if let Some(on) = self.transmit(sending, frame) {
+                        self.sender.offered_on(FILE, ChannelIndex(on as u32));
+                    }
+                }
+                sender::Output::Transmit(frame) => drop(self.transmit(sending, frame)),
+                sender::Output::TransmitOn(index, frame) => {
+                    self.push(sending, index.0 as usize, Packet::Frame(frame));
+                }
                 sender::Output::Finished { .. } => {
                     assert!(self.published && !self.done[0]);
                     self.done[0] = true;
@@ -463,7 +475,7 @@ impl World {
         }
         while let Some(output) = self.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => self.transmit(sending.other(), frame),
+                receiver::Output::Transmit(frame) => drop(self.transmit(sending.other(), frame)),
                 receiver::Output::TransmitOn(index, frame) => {
                     self.push(sending.other(), index.0 as usize, Packet::Frame(frame));
                 }
@@ -581,8 +593,6 @@ impl crate::World for World {
         }
         events.extend((0..self.works.len()).map(Event::CarryOut));
         let sending = self.sending();
-        // Asking takes the extent, so it is asked of a copy.
-        let has_block = self.sender.clone().next_extent().is_some();
         for side in SIDES.into_iter().filter(|s| !self.ended[*s as usize]) {
             if self.has_call_frame(side) {
                 let usable = self.usable(side).into_iter();
@@ -593,7 +603,10 @@ impl crate::World for World {
                 if !end.incoming.is_empty() {
                     events.push(Event::Deliver(side, on));
                 }
-                if side == sending && has_block && !end.leave_said {
+                // Asking takes the extent, so it is asked of a copy.
+                let index = ChannelIndex(on as u32);
+                let has_block = || self.sender.clone().next_extent(index).is_some();
+                if side == sending && !end.leave_said && has_block() {
                     events.push(Event::Block(on));
                 }
                 if self.links[on].cut {
@@ -627,7 +640,7 @@ impl crate::World for World {
         match event {
             Event::Start => self.start(),
             Event::Block(on) => {
-                let extent = self.sender.next_extent().expect("it was asked");
+                let extent = self.sender.next_extent(ChannelIndex(on as u32)).expect("it was asked");
                 let offset = extent.range.start;
                 if !extent.again {
                     self.sender.extent_read(FILE, fragment(offset));
@@ -737,9 +750,19 @@ fn write() -> Call {
     })
 }
 
+/// What a request for a pack names doesn't matter here.
+fn wish() -> Wish {
+    Wish {
+        keep: Keep::default(),
+        file_bytes_max: 1,
+        names: vec![b"a".to_vec()],
+    }
+}
+
 fn instance(script: Vec<Call>, at_once: usize) -> Bounds {
     Bounds {
         download: false,
+        pack: false,
         blocks: 1,
         script,
         at_once,
@@ -795,6 +818,33 @@ fn a_change_while_a_file_goes_and_a_channel_is_replaced() {
         joins: 1,
         ..instance(vec![remove("a")], 1)
     });
+}
+
+#[test]
+fn a_change_while_a_pack_moves_and_a_channel_breaks() {
+    for (download, last) in [(false, [false, true]), (true, [true, false])] {
+        explore(Bounds {
+            download,
+            pack: true,
+            breaks: 1,
+            last,
+            ..instance(vec![remove("a")], 1)
+        });
+    }
+}
+
+#[test]
+fn packs_while_a_channel_is_replaced_and_one_breaks() {
+    for (download, breaks) in [(false, 1), (true, 0)] {
+        explore(Bounds {
+            download,
+            pack: true,
+            breaks,
+            leaves: 1,
+            joins: 1,
+            ..instance(vec![], 1)
+        });
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     blocks: u64,
+    /// It is a pack, which doesn't wait for ACCEPT.
+    pack: bool,
     breaks: u8,
     joins: u8,
     damages: u8,
@@ -112,15 +114,16 @@ impl World {
             path: Vec::new(),
             name: Vec::new(),
             length: Some(bounds.blocks * BLOCK),
-            tag: SourceTag([1; 16]),
+            tag: SourceTag([u8::from(!bounds.pack); 16]),
             mode: None,
             mtime_ns: None,
             digest: DigestKind::Crc64Nvme,
             overwrite: false,
             resume: false,
             dry_run: false,
-            pack: false,
+            pack: bounds.pack,
         };
+        world.sender.set_block_size_max(BLOCK as u32);
         world.sender.offer(offer, true);
         world.drive();
         world
@@ -133,15 +136,33 @@ impl World {
         self.receiver.channel_up(index);
     }
 
+    /// The channel that a control frame takes; `None` if there is none (then the session is over).
+    fn pick(&self, last: bool, up: impl Fn(&Link) -> bool) -> Option<usize> {
+        let mut open = (0..self.links.len()).filter(|i| up(&self.links[*i]));
+        if last { open.next_back() } else { open.next() }
+    }
+
+    fn open(&mut self) {
+        self.receiver
+            .opened(FILE, Vec::new(), BLOCK as u32, Vec::new())
+            .expect("an empty journal");
+    }
+
     fn drive(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::Transmit(frame) => {
-                    let up = |l: &Link| !l.sender_gone;
-                    if let Some(link) = pick(&mut self.links, self.bounds.sender_last, up) {
-                        link.to_receiver.push_back(Packet::Frame(frame));
+                sender::Output::OfferPack(frame) => {
+                    if let Some(on) = self.pick(self.bounds.sender_last, |l| !l.sender_gone) {
+                        self.links[on].put(frame);
+                        self.sender.offered_on(FILE, ChannelIndex(on as u32));
                     }
                 }
+                sender::Output::Transmit(frame) => {
+                    if let Some(on) = self.pick(self.bounds.sender_last, |l| !l.sender_gone) {
+                        self.links[on].put(frame);
+                    }
+                }
+                sender::Output::TransmitOn(index, frame) => self.links[index.0 as usize].put(frame),
                 sender::Output::Finished { .. } => {
                     assert!(self.published && !self.sender_done);
                     self.sender_done = true;
@@ -153,8 +174,9 @@ impl World {
         while let Some(output) = self.receiver.poll_output() {
             match output {
                 receiver::Output::Transmit(frame) => {
-                    let up = |l: &Link| !l.receiver_gone;
-                    if let Some(link) = pick(&mut self.links, self.bounds.receiver_last, up) {
+                    let on = self.pick(self.bounds.receiver_last, |l| !l.receiver_gone);
+                    let link = on.map(|on| &mut self.links[on]);
+                    if let Some(link) = link.filter(|l| !l.cut) {
                         link.to_sender.push_back(frame);
                     }
                 }
@@ -164,6 +186,7 @@ impl World {
                         link.to_sender.push_back(frame);
                     }
                 }
+                receiver::Output::Open(_) if self.bounds.pack => self.open(),
                 receiver::Output::Open(_) => self.opening = true,
                 receiver::Output::Publish { .. } => {
                     assert_eq!(
@@ -199,9 +222,10 @@ impl crate::World for World {
 
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        // Asking takes the extent, so it is asked of a copy.
-        let has_extent = self.sender.clone().next_extent().is_some();
         for (i, link) in self.links.iter().enumerate() {
+            // Asking takes the extent, so it is asked of a copy.
+            let index = ChannelIndex(i as u32);
+            let has_extent = self.sender.clone().next_extent(index).is_some();
             if link.arriving.is_some() && !link.receiver_gone {
                 events.push(Event::EndBlock(i));
             } else if !link.to_receiver.is_empty() && !link.receiver_gone {
@@ -289,7 +313,7 @@ impl crate::World for World {
                 }
             }
             Event::Send { on, damaged } => {
-                let extent = self.sender.next_extent().expect("it was asked");
+                let extent = self.sender.next_extent(ChannelIndex(on as u32)).expect("it was asked");
                 let offset = extent.range.start;
                 if !extent.again {
                     self.sender.extent_read(FILE, fragment(offset));
@@ -305,9 +329,7 @@ impl crate::World for World {
             Event::Acknowledge => self.receiver.flush_acks(),
             Event::Open => {
                 self.opening = false;
-                self.receiver
-                    .opened(FILE, Vec::new(), BLOCK as u32, Vec::new())
-                    .expect("an empty journal");
+                self.open();
             }
             Event::Publish => {
                 self.publishing = false;
@@ -349,19 +371,36 @@ impl crate::World for World {
     }
 }
 
-/// The channel that a control frame takes; `None` if it is lost on one that is cut, or there is
-/// none (then the session is over).
-fn pick(links: &mut [Link], last: bool, up: impl Fn(&Link) -> bool) -> Option<&mut Link> {
-    let mut open = links.iter_mut().filter(|l| up(l));
-    let link = if last { open.next_back() } else { open.next() };
-    link.filter(|l| !l.cut)
+impl Link {
+    /// What is sent on a channel that is cut is lost.
+    fn put(&mut self, frame: Frame) {
+        if !self.cut {
+            self.to_receiver.push_back(Packet::Frame(frame));
+        }
+    }
 }
 
 fn explore_with(policies: &[(bool, bool)], blocks: u64, breaks: u8, joins: u8, damages: u8) {
+    explore_kind(false, policies, blocks, breaks, joins, damages);
+}
+
+fn explore_pack(policies: &[(bool, bool)], blocks: u64, breaks: u8, joins: u8, damages: u8) {
+    explore_kind(true, policies, blocks, breaks, joins, damages);
+}
+
+fn explore_kind(
+    pack: bool,
+    policies: &[(bool, bool)],
+    blocks: u64,
+    breaks: u8,
+    joins: u8,
+    damages: u8,
+) {
     let mut states = 0;
     for &(sender_last, receiver_last) in policies {
         let (seen, finished) = crate::explore(World::new(Bounds {
             blocks,
+            pack,
             breaks,
             joins,
             damages,
@@ -371,7 +410,10 @@ fn explore_with(policies: &[(bool, bool)], blocks: u64, breaks: u8, joins: u8, d
         assert!(finished > 0);
         states += seen;
     }
-    println!("{blocks} blocks, {breaks} breaks, {joins} joins, {damages} damages: {states} states");
+    let what = if pack { "a pack of " } else { "" };
+    println!(
+        "{what}{blocks} blocks, {breaks} breaks, {joins} joins, {damages} damages: {states} states"
+    );
 }
 
 /// Control frames of both sides on one channel, or on two.
@@ -401,6 +443,39 @@ fn one_block_two_breaks_and_one_join() {
 #[test]
 fn one_block_one_break_and_one_damaged_block() {
     explore_with(TWO, 1, 1, 0, 1);
+}
+
+#[test]
+fn a_pack_of_two_blocks_and_no_break() {
+    explore_pack(FOUR, 2, 0, 0, 0);
+}
+
+#[test]
+fn a_pack_of_two_blocks_and_one_break() {
+    explore_pack(FOUR, 2, 1, 0, 0);
+}
+
+#[test]
+fn a_pack_of_one_block_two_breaks_and_one_join() {
+    explore_pack(&TWO[1..], 1, 2, 1, 0);
+}
+
+#[test]
+fn a_pack_of_one_block_one_break_and_one_damaged_block() {
+    explore_pack(FOUR, 1, 1, 0, 1);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_pack_two_breaks_and_one_join() {
+    explore_pack(FOUR, 1, 2, 1, 0);
+    explore_pack(FOUR, 2, 2, 1, 0);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_pack_of_two_blocks_one_break_and_one_damaged_block() {
+    explore_pack(FOUR, 2, 1, 0, 1);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn frames(sender: &mut Sender) -> Vec<Frame> {
 
 /// Sends the next block, of zeros.
 fn send(sender: &mut Sender, on: ChannelIndex) -> Extent {
-    let extent = sender.next_extent().expect("something to send");
+    let extent = sender.next_extent(on).expect("something to send");
     let bytes = vec![0; extent.range.len() as usize];
     if !extent.again {
         sender.extent_read(extent.file, hash(KIND, extent.range.start, &bytes).1);
@@ -128,7 +128,7 @@ fn violates<T: std::fmt::Debug>(result: Result<T, Fault>) {
 #[test]
 fn x4_nothing_is_sent_before_accept() {
     let mut sender = offered(Some(BLOCK));
-    assert_eq!(sender.next_extent(), None);
+    assert_eq!(sender.next_extent(A), None);
     violates(repeat(&mut sender, 0, BLOCK));
     violates(sender.handle_frame(A, published(BLOCK, zeros(BLOCK)), NOW));
 }
@@ -145,7 +145,7 @@ fn x8_blocks_are_cut_on_the_grid() {
             range(2 * BLOCK, 2 * BLOCK + 7)
         ]
     );
-    assert_eq!(sender.next_extent(), None);
+    assert_eq!(sender.next_extent(A), None);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn x15_long_holes_are_cut_and_what_follows_is_on_the_grid() {
     let length = 3 * HOLE_BYTES_MAX + 5;
     let mut sender = accepted(Some(length));
     let mut holes = Vec::new();
-    while let Some(extent) = sender.next_extent() {
+    while let Some(extent) = sender.next_extent(A) {
         let wide = sender.widen_hole(extent, length);
         sender.hole_read(FILE, wide);
         sender.assign(
@@ -170,7 +170,7 @@ fn x15_long_holes_are_cut_and_what_follows_is_on_the_grid() {
     assert_eq!(holes, [max, max, max, 5]);
     // An end of the hole within a block is rounded down to it.
     let mut sender = accepted(Some(length));
-    let extent = sender.next_extent().expect("the first block");
+    let extent = sender.next_extent(A).expect("the first block");
     assert_eq!(
         sender.widen_hole(extent, 3 * BLOCK - 1),
         range(0, 2 * BLOCK)
@@ -243,12 +243,12 @@ fn x23_repeat_is_possible_after_eofr() {
 #[test]
 fn x19_the_short_end_of_a_stream_can_be_asked_for() {
     let mut sender = accepted(None);
-    let mut extent = sender.next_extent().expect("a block");
+    let mut extent = sender.next_extent(A).expect("a block");
     extent.range.end = 100;
     sender.extent_read(FILE, hash(KIND, 0, &[0; 100]).1);
     sender.assign(A, extent, NOW);
     repeat(&mut sender, 0, 100).expect("a whole block");
-    assert_eq!(sender.next_extent().map(|e| e.range), Some(range(0, 100)));
+    assert_eq!(sender.next_extent(A).map(|e| e.range), Some(range(0, 100)));
     // What is taken next tells where the stream ended.
     assert_eq!(sender.cursor(FILE), 100);
     sender.source_ended(FILE, 100);
@@ -266,9 +266,9 @@ fn x19_the_short_end_of_a_stream_can_be_asked_for() {
 fn x14_a_source_does_not_end_before_what_was_read_of_it() {
     let mut sender = accepted(None);
     send(&mut sender, A);
-    let lost = sender.next_extent().expect("the second block");
+    let lost = sender.next_extent(A).expect("the second block");
     sender.put_back(lost);
-    assert_eq!(sender.next_extent(), Some(lost));
+    assert_eq!(sender.next_extent(A), Some(lost));
     sender.source_ended(FILE, 0);
     assert!(matches!(
         frames(&mut sender)[..],
@@ -277,7 +277,7 @@ fn x14_a_source_does_not_end_before_what_was_read_of_it() {
     // What was taken but not read is sent still.
     let mut sender = accepted(None);
     send(&mut sender, A);
-    sender.next_extent().expect("the second block");
+    sender.next_extent(A).expect("the second block");
     sender.source_ended(FILE, 2 * BLOCK);
     assert_eq!(frames(&mut sender), []);
     assert_eq!(send(&mut sender, A).range, range(BLOCK, 2 * BLOCK));
@@ -398,13 +398,13 @@ fn s17_a_lost_channel_s_blocks_go_again_on_others() {
         (extent.range, extent.again),
         (range(BLOCK, 2 * BLOCK), true)
     );
-    assert_eq!(sender.next_extent(), None);
+    assert_eq!(sender.next_extent(A), None);
     // A block for a channel that is gone goes again as well.
     sender.channel_down(B);
-    let extent = sender.next_extent().expect("lost again");
+    let extent = sender.next_extent(A).expect("lost again");
     sender.assign(B, extent, NOW);
     assert_eq!(sender.in_flight(), 0);
-    assert_eq!(sender.next_extent(), Some(extent));
+    assert_eq!(sender.next_extent(A), Some(extent));
 }
 
 #[test]
@@ -521,9 +521,9 @@ fn m3_what_is_outstanding_is_bounded() {
     sender.set_in_flight_max(2 * BLOCK);
     send(&mut sender, A);
     send(&mut sender, B);
-    assert_eq!(sender.next_extent(), None);
+    assert_eq!(sender.next_extent(A), None);
     ack(&mut sender, B, 1).expect("one");
-    assert!(sender.next_extent().is_some());
+    assert!(sender.next_extent(A).is_some());
 }
 
 #[test]
@@ -531,4 +531,144 @@ fn frames_of_a_sender_are_not_for_a_sender() {
     let mut sender = accepted(Some(BLOCK));
     violates(sender.handle_frame(A, Frame::JoinOk, NOW));
     violates(sender.handle_frame(A, Frame::Eoft, NOW));
+}
+
+fn pack_offered(length: u64) -> Sender {
+    let mut sender = Sender::new(Limits::default(), 1 << 40);
+    sender.set_block_size_max(BLOCK as u32);
+    sender.channel_up(A, NOW);
+    sender.channel_up(B, NOW);
+    let offer = Offer {
+        tag: SourceTag::default(),
+        resume: false,
+        pack: true,
+        ..offer(1, Some(length))
+    };
+    let frame = Frame::Xftsmu(offer.clone());
+    sender.offer(offer, true);
+    assert_eq!(outputs(&mut sender), [Output::OfferPack(frame)]);
+    sender
+}
+
+fn published_zeros(length: u64) -> Frame {
+    let mut whole = xdfs_proto::digest::FragmentMap::new(KIND);
+    assert!(whole.insert(hash(KIND, 0, &vec![0; length as usize]).1));
+    published(length, whole.digest(length).expect("all of it"))
+}
+
+#[test]
+fn k11_a_pack_follows_its_offer_on_the_same_channel() {
+    let mut sender = pack_offered(BLOCK + 5);
+    assert_eq!(sender.next_extent(A), None, "nobody said where it went");
+    sender.offered_on(FILE, A);
+    assert!(sender.is_ahead());
+    assert_eq!((sender.load(A), sender.load(B)), (BLOCK + 5, 0));
+    assert_eq!(sender.next_extent(B), None);
+    assert_eq!(send(&mut sender, A).range, range(0, BLOCK));
+    assert_eq!(sender.next_extent(B), None);
+    assert_eq!(send(&mut sender, A).range, range(BLOCK, BLOCK + 5));
+    let end = outputs(&mut sender);
+    assert!(
+        matches!(&end[..], [Output::TransmitOn(A, Frame::Eofr { length, .. })] if *length == BLOCK + 5),
+        "{end:?}"
+    );
+    // PUBLISHED may overtake ACCEPT on another channel.
+    let published = published_zeros(BLOCK + 5);
+    sender.handle_frame(B, published, NOW).expect("the end");
+    assert!(matches!(outputs(&mut sender)[..], [Output::Finished { .. }]));
+    let accept = accept(BLOCK as u32, &[]);
+    sender.handle_frame(B, accept, NOW).expect("it is over");
+    assert_eq!(outputs(&mut sender), []);
+}
+
+#[test]
+fn k11_after_accept_any_channel_may_take_it() {
+    let mut sender = pack_offered(2 * BLOCK);
+    sender.offered_on(FILE, A);
+    send(&mut sender, A);
+    let frame = accept(BLOCK as u32, &[]);
+    sender.handle_frame(B, frame, NOW).expect("an answer");
+    assert!(!sender.is_ahead());
+    assert_eq!(send(&mut sender, B).range, range(BLOCK, 2 * BLOCK));
+    let ends = outputs(&mut sender);
+    assert!(
+        matches!(
+            ends[..],
+            [Output::Accepted { .. }, Output::Transmit(Frame::Eofr { .. })]
+        ),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn k11_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
+    let mut sender = pack_offered(2 * BLOCK);
+    sender.offered_on(FILE, A);
+    send(&mut sender, A);
+    ack(&mut sender, A, 1).expect("one was sent");
+    // Nothing of it was on this one.
+    sender.channel_down(B);
+    assert_eq!(outputs(&mut sender), []);
+    sender.channel_up(B, NOW);
+    sender.channel_down(A);
+    assert!(matches!(frames(&mut sender)[..], [Frame::Xftsmu(_)]));
+    assert_eq!(sender.next_extent(B), None);
+    let frame = accept(BLOCK as u32, &[]);
+    sender.handle_frame(B, frame, NOW).expect("an answer");
+    let again = send(&mut sender, B);
+    assert_eq!((again.range, again.again), (range(0, BLOCK), true));
+    assert_eq!(send(&mut sender, B).range, range(BLOCK, 2 * BLOCK));
+    assert!(sender.progress(FILE) <= 2 * BLOCK);
+    let published = published_zeros(2 * BLOCK);
+    sender.handle_frame(B, published, NOW).expect("the end");
+    assert!(sender.is_idle());
+}
+
+#[test]
+fn k11_a_pack_that_was_offered_again_may_be_published_already() {
+    for accepts in [false, true] {
+        let mut sender = pack_offered(BLOCK);
+        sender.offered_on(FILE, A);
+        send(&mut sender, A);
+        sender.channel_down(A);
+        // What was asked for again goes again in any case.
+        let repeat = Frame::Repeat {
+            file: FILE,
+            range: range(0, BLOCK),
+        };
+        sender.handle_frame(B, repeat, NOW).expect("it was sent");
+        if accepts {
+            let frame = accept(BLOCK as u32, &[]);
+            sender.handle_frame(B, frame, NOW).expect("an answer");
+        }
+        let published = published_zeros(BLOCK);
+        sender.handle_frame(B, published, NOW).expect("the end");
+        assert!(sender.is_idle());
+        // One that wasn't sent to its end can't be.
+        let mut sender = pack_offered(2 * BLOCK);
+        sender.offered_on(FILE, A);
+        send(&mut sender, A);
+        sender.channel_down(A);
+        let refused = sender.handle_frame(B, published_zeros(2 * BLOCK), NOW);
+        assert_eq!(refused.unwrap_err().code, Code::ProtocolViolation);
+    }
+}
+
+#[test]
+fn k11_the_blocks_of_a_pack_are_those_of_the_session() {
+    for ahead in [false, true] {
+        let mut sender = pack_offered(4 * BLOCK);
+        if ahead {
+            sender.offered_on(FILE, A);
+        }
+        let smaller = accept(BLOCK as u32 / 2, &[]);
+        let refused = sender.handle_frame(A, smaller, NOW);
+        assert_eq!(refused.unwrap_err().code, Code::ProtocolViolation);
+    }
+    // A channel that is gone takes nothing ahead.
+    let mut sender = pack_offered(BLOCK);
+    sender.channel_down(A);
+    outputs(&mut sender);
+    sender.offered_on(FILE, A);
+    assert!(!sender.is_ahead() && sender.next_extent(A).is_none());
 }

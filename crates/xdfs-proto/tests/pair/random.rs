@@ -31,6 +31,7 @@ fn random_schedules_keep_every_promise() {
         sum.resumed += tally.resumed;
         sum.holes += tally.holes;
         sum.discarded += tally.discarded;
+        sum.ahead += tally.ahead;
         sum.steps += tally.steps;
     }
     println!("{seeds} seeds: {sum:?}");
@@ -38,6 +39,7 @@ fn random_schedules_keep_every_promise() {
     assert!(sum.published as u64 > seeds && sum.failed as u64 > seeds / 20);
     assert!(sum.sessions as u64 > seeds && sum.breaks as u64 > seeds);
     assert!(sum.repeats as u64 > seeds / 2 && sum.resumed > seeds);
+    assert!(sum.ahead as u64 > seeds / 2);
     assert!(sum.holes as u64 > seeds / 2 && sum.discarded as u64 > seeds / 20);
 }
 

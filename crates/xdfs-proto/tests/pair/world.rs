@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::pack::{Keep, Wish};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
 use xdfs_proto::{ByteRange, Code, Fault, FileId, Frame, Limits, RangeSet, handshake};
@@ -38,6 +39,7 @@ pub(crate) struct Mishaps {
 struct Plan {
     source: Source,
     dry_run: bool,
+    pack: bool,
     at_sender: Option<Result<(), Fault>>,
     at_receiver: Option<Result<(), Fault>>,
     /// Whether something was done to it for which it may fail.
@@ -61,6 +63,7 @@ pub(crate) struct Tally {
     pub(crate) resumed: u64,
     pub(crate) holes: usize,
     pub(crate) discarded: usize,
+    pub(crate) ahead: usize,
     pub(crate) steps: usize,
 }
 
@@ -129,9 +132,13 @@ impl World {
         let plans: Vec<Plan> = (0..1 + rng.below(5))
             .map(|_| {
                 let block = 1024 << rng.below(2);
+                let source = Source::random(&mut rng, block);
+                let dry_run = !download && rng.chance(60);
+                let fits = source.known_length && source.reads_twice && source.length() > 0;
                 Plan {
-                    source: Source::random(&mut rng, block),
-                    dry_run: !download && rng.chance(60),
+                    pack: fits && !dry_run && rng.chance(400),
+                    source,
+                    dry_run,
                     at_sender: None,
                     at_receiver: None,
                     may_fail: false,
@@ -237,10 +244,12 @@ impl World {
 
     fn enabled(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
-        let extent = self.session.sender.next_extent();
-        if let Some(extent) = extent {
-            self.session.sender.put_back(extent);
-        }
+        let indices: Vec<_> = self.session.links.iter().map(|l| l.index).collect();
+        let takes = |index| {
+            let extent = self.session.sender.next_extent(index);
+            extent.inspect(|extent| self.session.sender.put_back(*extent))
+        };
+        let extents: Vec<_> = indices.into_iter().map(takes).collect();
         for (i, link) in self.session.links.iter().enumerate() {
             if link.receiver_up && link.arriving.is_some() {
                 // A cut may come within the payload.
@@ -259,7 +268,7 @@ impl World {
             if link.cut && link.receiver_up {
                 steps.push(Step::ReceiverNotices(i));
             }
-            if link.sender_up && link.to_receiver.len() < QUEUE_MAX && extent.is_some() {
+            if link.sender_up && link.to_receiver.len() < QUEUE_MAX && extents[i].is_some() {
                 steps.push(Step::Send(i));
             }
         }
@@ -460,7 +469,7 @@ impl World {
                 offset: 0,
                 length: None,
                 digest: self.kind,
-                pack: None,
+                pack: self.plans[i].pack.then(wish),
             });
         } else {
             let offer = self.offer(file);
@@ -470,7 +479,7 @@ impl World {
 
     fn offer(&self, file: FileId) -> Offer {
         let plan = &self.plans[self.session.plans[&file]];
-        let can_resume = plan.source.reads_twice;
+        let can_resume = plan.source.reads_twice && !plan.pack;
         Offer {
             file,
             path: if self.download {
@@ -485,9 +494,9 @@ impl World {
             mtime_ns: None,
             digest: self.kind,
             overwrite: false,
-            resume: true,
+            resume: !plan.pack,
             dry_run: plan.dry_run,
-            pack: false,
+            pack: plan.pack,
         }
     }
 
@@ -531,10 +540,10 @@ impl World {
     }
 
     fn send(&mut self, i: usize) {
-        let Some(mut extent) = self.session.sender.next_extent() else {
+        let index = self.session.links[i].index;
+        let Some(mut extent) = self.session.sender.next_extent(index) else {
             return;
         };
-        let index = self.session.links[i].index;
         let file = extent.file;
         let plan = self.session.plans[&file];
         let source = &self.plans[plan].source;
@@ -744,7 +753,12 @@ impl World {
                     link.sender_up = false;
                     self.session.sender.channel_down(index);
                 }
+                sender::Output::OfferPack(frame) => self.offer_pack(frame),
                 sender::Output::Transmit(frame) => self.transmit_down(frame),
+                sender::Output::TransmitOn(index, frame) => {
+                    let frame = over_the_wire(&frame);
+                    self.put(index.0 as usize, Packet::Frame(frame));
+                }
                 sender::Output::Failed { file, fault } => self.sender_is_over(file, Err(fault)),
                 sender::Output::Finished {
                     file,
@@ -770,7 +784,14 @@ impl World {
                         link.to_sender.push_back(over_the_wire(&frame));
                     }
                 }
-                receiver::Output::Open(offer) => self.session.opening.push(offer),
+                receiver::Output::Open(offer) => {
+                    let pack = offer.pack;
+                    self.session.opening.push(offer);
+                    if pack {
+                        // There is nothing to wait for: it is held in memory.
+                        self.open(self.session.opening.len() - 1);
+                    }
+                }
                 receiver::Output::Publish { file, length } => {
                     assert_eq!(self.session.taken[&file].total(), length);
                     self.session.publishing.push((file, length));
@@ -801,6 +822,23 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    /// A pack goes ahead of ACCEPT, or waits for it.
+    fn offer_pack(&mut self, frame: Frame) {
+        let links = self.session.links.iter().enumerate();
+        let up: Vec<usize> = links.filter(|(_, l)| l.sender_up).map(|(i, _)| i).collect();
+        let (Frame::Xftsmu(offer) | Frame::Offer(offer)) = &frame else {
+            panic!("{frame:?}");
+        };
+        if up.is_empty() || self.rng.chance(100) {
+            return self.transmit_down(frame);
+        }
+        let i = *self.rng.pick(&up);
+        self.put(i, Packet::Frame(over_the_wire(&frame)));
+        let index = self.session.links[i].index;
+        self.session.sender.offered_on(offer.file, index);
+        self.tally.ahead += 1;
     }
 
     fn transmit_down(&mut self, frame: Frame) {
@@ -959,6 +997,15 @@ impl Session {
             "{range} of file {file} is held twice"
         );
         taken.insert(range);
+    }
+}
+
+/// What a request for a pack names doesn't matter here.
+fn wish() -> Wish {
+    Wish {
+        keep: Keep::default(),
+        file_bytes_max: 1,
+        names: vec![b"a".to_vec()],
     }
 }
 

@@ -208,6 +208,7 @@ impl Client {
         options: &TreeOptions,
         observer: &mut Observer<'_>,
     ) -> Result<TreeResult, Fault> {
+        self.prepare_packs();
         upload::run(self, source, target, options, observer)
     }
 
@@ -222,6 +223,7 @@ impl Client {
         options: &TreeOptions,
         observer: &mut Observer<'_>,
     ) -> Result<TreeResult, Fault> {
+        self.prepare_packs();
         download::run(self, source, target, options, observer)
     }
 

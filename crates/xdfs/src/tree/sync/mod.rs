@@ -126,6 +126,7 @@ fn run(
     options: &SyncOptions,
     observer: &mut Observer<'_>,
 ) -> Result<SyncResult, Fault> {
+    client.prepare_packs();
     let mut round_trip = Duration::ZERO;
     let source_root = look(source, &mut round_trip)?;
     check_source(source, source_root.as_ref(), options)?;
