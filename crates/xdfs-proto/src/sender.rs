@@ -13,11 +13,13 @@
 //!                          +----------------+--- Cancel, Exception, fail() -------> (gone)
 //! ```
 //!
-//! A pack doesn't wait for Accept: its bytes and its end follow the offer on the same channel
-//! ([`Sender::offered_on`]). If that channel is lost first, it is offered again and waits.
+//! A pack waits for a channel that can take its bytes, and not for Accept: its bytes and its end
+//! follow the offer on the same channel ([`Sender::next_pack`]). If that channel is lost before
+//! Accept has come, the pack is offered again and waits.
 //!
 //! Drain order: after every call that changes the machine, call [`Sender::poll_output`] until it
-//! returns `None`, then [`Sender::next_extent`] for channels that can take a block.
+//! returns `None`, then [`Sender::next_extent`] for channels that can take a block, and
+//! [`Sender::next_pack`] where there is none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -79,9 +81,6 @@ pub enum Output {
         /// Of a pack, what wasn't carried out.
         failures: Failures,
     },
-    /// Send this offer of a pack on a channel that can take blocks soon, and tell which one it is
-    /// by [`Sender::offered_on`], so that the pack follows there. Else it waits for ACCEPT.
-    OfferPack(Frame),
     /// Send this frame on any channel that is alive.
     Transmit(Frame),
     /// Send this frame on this channel: it must not overtake what was sent there.
@@ -90,6 +89,8 @@ pub enum Output {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// A pack that no channel has taken yet.
+    Waiting,
     Offered,
     Sending,
     Ended,
@@ -226,7 +227,7 @@ impl Sender {
                 State::Offered => Some(file.offer.clone()),
                 // Nothing of one that is ahead was lost with another channel.
                 State::Ended if file.ahead.is_none() => Some(file.end_frame()?),
-                State::Ended | State::Sending => None,
+                State::Ended | State::Sending | State::Waiting => None,
             })
             .collect();
         let frames = frames
@@ -240,7 +241,10 @@ impl Sender {
         self.numbers.insert(offer.file);
         let file = File {
             id: offer.file,
-            state: State::Offered,
+            state: match offer.pack {
+                true => State::Waiting,
+                false => State::Offered,
+            },
             length: offer.length,
             dry_run: offer.dry_run,
             pack: offer.pack,
@@ -263,34 +267,29 @@ impl Sender {
                 Frame::Offer(offer.clone())
             },
         };
-        let frame = file.offer.clone();
-        self.outputs.push_back(match offer.pack {
-            true => Output::OfferPack(frame),
-            false => Output::Transmit(frame),
-        });
+        if file.state == State::Offered {
+            self.outputs.push_back(Output::Transmit(file.offer.clone()));
+        }
         self.files.insert(offer.file, file);
     }
 
-    /// The offer of a pack was sent on this channel. Its blocks, of the block size of the session,
-    /// and its end follow there at once.
-    pub fn offered_on(&mut self, id: FileId, channel: ChannelIndex) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        let (State::Offered, true, Some(length)) = (file.state, file.pack, file.length) else {
-            return;
-        };
-        if !self.channels.contains_key(&channel) {
-            return;
+    /// The offer of the next pack, to be sent on this channel at once: the blocks of the pack, of the
+    /// block size of the session, follow there ([`Sender::next_extent`]), and its end. `None` while
+    /// no pack waits or the bound of outstanding bytes is reached.
+    #[must_use]
+    pub fn next_pack(&mut self, channel: ChannelIndex) -> Option<Frame> {
+        if self.in_flight >= self.in_flight_max || !self.channels.contains_key(&channel) {
+            return None;
         }
+        let waits = |f: &&mut File| f.state == State::Waiting;
+        let file = self.files.values_mut().find(waits)?;
         file.block_size = self.block_size_max.into();
-        file.unsent.insert(ByteRange {
-            start: 0,
-            end: length,
-        });
+        // A pack has a length: its offer can't be read without.
+        let end = file.length.unwrap_or(0);
+        file.unsent.insert(ByteRange { start: 0, end });
         file.ahead = Some(channel);
         file.state = State::Sending;
-        self.end_if_complete(id);
+        Some(file.offer.clone())
     }
 
     /// Whether there are bytes that can go on one channel alone.
@@ -298,14 +297,6 @@ impl Sender {
     pub fn is_ahead(&self) -> bool {
         let waits = |f: &File| f.unsent.total() + f.again.total() > 0;
         self.files.values().any(|f| f.ahead.is_some() && waits(f))
-    }
-
-    /// Bytes that are outstanding on a channel, or can go on no other.
-    #[must_use]
-    pub fn load(&self, channel: ChannelIndex) -> u64 {
-        let bytes = |c: &Channel| c.unacknowledged.iter().map(|e| e.range.len()).sum::<u64>();
-        let ahead = self.files.values().filter(|f| f.ahead == Some(channel));
-        self.channels.get(&channel).map_or(0, bytes) + ahead.map(|f| f.unsent.total()).sum::<u64>()
     }
 
     /// Takes a frame of the receiver. Frames that aren't for a sender are a violation.
@@ -531,7 +522,8 @@ impl Sender {
             return None;
         }
         for (&id, file) in &mut self.files {
-            if file.state == State::Offered || file.ahead.is_some_and(|c| c != channel) {
+            let is_held = matches!(file.state, State::Waiting | State::Offered);
+            if is_held || file.ahead.is_some_and(|c| c != channel) {
                 continue;
             }
             let size = file.block_size;
@@ -728,7 +720,8 @@ impl Sender {
     /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.
     #[must_use]
     pub fn shape(&self, id: FileId) -> Option<(u64, Option<u64>)> {
-        let file = self.files.get(&id).filter(|f| f.state != State::Offered)?;
+        let is_open = |f: &&File| !matches!(f.state, State::Waiting | State::Offered);
+        let file = self.files.get(&id).filter(is_open)?;
         Some((file.block_size, file.length))
     }
 

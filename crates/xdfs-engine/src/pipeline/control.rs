@@ -275,9 +275,6 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     fn do_sender(&mut self, output: sender::Output) {
-        if let sender::Output::Transmit(Frame::Offer(_)) | sender::Output::OfferPack(_) = &output {
-            self.offered_at.get_or_insert(self.now);
-        }
         match output {
             sender::Output::CloseChannel(index) => {
                 if let Some(slot) = self.slots.get(&index).copied() {
@@ -322,19 +319,10 @@ impl<K: Kernel> Pipeline<K> {
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
-            sender::Output::OfferPack(frame) => {
-                let (Frame::Xftsmu(offer) | Frame::Offer(offer)) = &frame else {
-                    return;
-                };
-                match self.slot_of_least_load() {
-                    Some((slot, channel)) => {
-                        self.transmit_on(slot, &frame);
-                        self.sender.offered_on(offer.file, channel);
-                    }
-                    None => self.transmit(frame),
-                }
-            }
             sender::Output::Transmit(mut frame) => {
+                if let Frame::Offer(_) = frame {
+                    self.offered_at.get_or_insert(self.now);
+                }
                 if self.make_end_ready(&mut frame) {
                     self.transmit(frame);
                 }
@@ -370,15 +358,6 @@ impl<K: Kernel> Pipeline<K> {
             *store_wait_permille = permille(open.busy, elapsed);
         }
         true
-    }
-
-    /// The channel that has the least to send, of those that take blocks.
-    fn slot_of_least_load(&self) -> Option<(usize, ChannelIndex)> {
-        let channels = self.open_slots().filter_map(|slot| {
-            let channel = self.channels.get(slot)?.as_ref()?;
-            (!channel.leaving && !channel.leave_said).then_some((slot, channel.index))
-        });
-        channels.min_by_key(|(_, index)| self.sender.load(*index))
     }
 
     fn do_receiver(&mut self, output: receiver::Output) {

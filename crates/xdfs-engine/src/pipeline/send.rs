@@ -162,10 +162,31 @@ impl<K: Kernel> Pipeline<K> {
         let Some(Some(channel)) = self.channels.get(slot) else {
             return false;
         };
-        let (index, check) = (channel.index, channel.checks());
-        let Some(extent) = self.sender.next_extent(index) else {
+        let index = channel.index;
+        if let Some(extent) = self.sender.next_extent(index) {
+            return self.send_extent(slot, extent);
+        }
+        let Some(offer) = self.sender.next_pack(index) else {
             return false;
         };
+        self.offered_at.get_or_insert(self.now);
+        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+            channel.push(&offer);
+        }
+        let extent = self.sender.next_extent(index);
+        if extent.is_none_or(|extent| !self.send_extent(slot, extent)) {
+            self.flush(slot);
+        }
+        true
+    }
+
+    /// Gives a channel a block and writes it. `false` if the source has nothing for it now.
+    fn send_extent(&mut self, slot: usize, extent: Extent) -> bool {
+        let Some(Some(channel)) = self.channels.get(slot) else {
+            self.sender.put_back(extent);
+            return false;
+        };
+        let (index, check) = (channel.index, channel.checks());
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {

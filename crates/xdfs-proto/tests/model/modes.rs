@@ -25,6 +25,7 @@ use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
 use xdfs_proto::{CallId, ChannelIndex, Code, Fault, Frame, Limits};
 
+use crate::transfer::take;
 use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
 
 /// The bounds of an instance.
@@ -238,13 +239,13 @@ impl World {
         }
     }
 
-    /// Sends a frame, and tells on which channel.
-    fn transmit(&mut self, from: Side, frame: Frame) -> Option<usize> {
+    fn transmit(&mut self, from: Side, frame: Frame) {
         let usable = self.usable(from);
         let last = self.bounds.last[from as usize];
-        let on = *if last { usable.last() } else { usable.first() }?;
-        self.push(from, on, Packet::Frame(frame));
-        Some(on)
+        let on = if last { usable.last() } else { usable.first() };
+        if let Some(&on) = on {
+            self.push(from, on, Packet::Frame(frame));
+        }
     }
 
     /// A side has no channel left, so the session is over for both.
@@ -456,12 +457,7 @@ impl World {
         let sending = self.sending();
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::OfferPack(frame) => {
-                    if let Some(on) = self.transmit(sending, frame) {
-                        self.sender.offered_on(FILE, ChannelIndex(on as u32));
-                    }
-                }
-                sender::Output::Transmit(frame) => drop(self.transmit(sending, frame)),
+                sender::Output::Transmit(frame) => self.transmit(sending, frame),
                 sender::Output::TransmitOn(index, frame) => {
                     self.push(sending, index.0 as usize, Packet::Frame(frame));
                 }
@@ -475,7 +471,7 @@ impl World {
         }
         while let Some(output) = self.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => drop(self.transmit(sending.other(), frame)),
+                receiver::Output::Transmit(frame) => self.transmit(sending.other(), frame),
                 receiver::Output::TransmitOn(index, frame) => {
                     self.push(sending.other(), index.0 as usize, Packet::Frame(frame));
                 }
@@ -605,7 +601,7 @@ impl crate::World for World {
                 }
                 // Asking takes the extent, so it is asked of a copy.
                 let index = ChannelIndex(on as u32);
-                let has_block = || self.sender.clone().next_extent(index).is_some();
+                let has_block = || take(&mut self.sender.clone(), index).is_some();
                 if side == sending && !end.leave_said && has_block() {
                     events.push(Event::Block(on));
                 }
@@ -640,12 +636,16 @@ impl crate::World for World {
         match event {
             Event::Start => self.start(),
             Event::Block(on) => {
-                let extent = self.sender.next_extent(ChannelIndex(on as u32)).expect("it was asked");
+                let index = ChannelIndex(on as u32);
+                let (offer, extent) = take(&mut self.sender, index).expect("it was asked");
+                if let Some(offer) = offer {
+                    self.push(self.sending(), on, Packet::Frame(offer));
+                }
                 let offset = extent.range.start;
                 if !extent.again {
                     self.sender.extent_read(FILE, fragment(offset));
                 }
-                self.sender.assign(ChannelIndex(on as u32), extent, NOW);
+                self.sender.assign(index, extent, NOW);
                 self.push(self.sending(), on, Packet::Block(offset));
             }
             Event::Publish => {

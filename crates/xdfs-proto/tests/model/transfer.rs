@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, VecDeque};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::{Offer, SourceTag};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
-use xdfs_proto::sender::{self, Sender};
+use xdfs_proto::sender::{self, Extent, Sender};
 use xdfs_proto::{ChannelIndex, Frame, Limits};
 
 use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
@@ -151,12 +151,6 @@ impl World {
     fn drive(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::OfferPack(frame) => {
-                    if let Some(on) = self.pick(self.bounds.sender_last, |l| !l.sender_gone) {
-                        self.links[on].put(frame);
-                        self.sender.offered_on(FILE, ChannelIndex(on as u32));
-                    }
-                }
                 sender::Output::Transmit(frame) => {
                     if let Some(on) = self.pick(self.bounds.sender_last, |l| !l.sender_gone) {
                         self.links[on].put(frame);
@@ -225,7 +219,7 @@ impl crate::World for World {
         for (i, link) in self.links.iter().enumerate() {
             // Asking takes the extent, so it is asked of a copy.
             let index = ChannelIndex(i as u32);
-            let has_extent = self.sender.clone().next_extent(index).is_some();
+            let has_extent = take(&mut self.sender.clone(), index).is_some();
             if link.arriving.is_some() && !link.receiver_gone {
                 events.push(Event::EndBlock(i));
             } else if !link.to_receiver.is_empty() && !link.receiver_gone {
@@ -313,12 +307,16 @@ impl crate::World for World {
                 }
             }
             Event::Send { on, damaged } => {
-                let extent = self.sender.next_extent(ChannelIndex(on as u32)).expect("it was asked");
+                let index = ChannelIndex(on as u32);
+                let (offer, extent) = take(&mut self.sender, index).expect("it was asked");
+                if let Some(offer) = offer {
+                    self.links[on].put(offer);
+                }
                 let offset = extent.range.start;
                 if !extent.again {
                     self.sender.extent_read(FILE, fragment(offset));
                 }
-                self.sender.assign(ChannelIndex(on as u32), extent, NOW);
+                self.sender.assign(index, extent, NOW);
                 self.damages -= u8::from(damaged);
                 if !self.links[on].cut {
                     self.links[on]
@@ -369,6 +367,16 @@ impl crate::World for World {
         }
         self.drive();
     }
+}
+
+/// The next extent for a channel, after the offer of its pack where there is one.
+pub(crate) fn take(sender: &mut Sender, index: ChannelIndex) -> Option<(Option<Frame>, Extent)> {
+    if let Some(extent) = sender.next_extent(index) {
+        return Some((None, extent));
+    }
+    let offer = sender.next_pack(index)?;
+    let extent = sender.next_extent(index).expect("a pack has bytes");
+    Some((Some(offer), extent))
 }
 
 impl Link {

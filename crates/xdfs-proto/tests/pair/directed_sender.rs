@@ -544,10 +544,15 @@ fn pack_offered(length: u64) -> Sender {
         pack: true,
         ..offer(1, Some(length))
     };
-    let frame = Frame::Xftsmu(offer.clone());
     sender.offer(offer, true);
-    assert_eq!(outputs(&mut sender), [Output::OfferPack(frame)]);
+    assert_eq!(outputs(&mut sender), []);
+    assert_eq!(sender.next_extent(A), None);
     sender
+}
+
+fn offers(sender: &mut Sender, on: ChannelIndex) {
+    assert!(matches!(sender.next_pack(on), Some(Frame::Xftsmu(_))));
+    assert_eq!(sender.next_pack(on), None);
 }
 
 fn published_zeros(length: u64) -> Frame {
@@ -559,10 +564,12 @@ fn published_zeros(length: u64) -> Frame {
 #[test]
 fn k11_a_pack_follows_its_offer_on_the_same_channel() {
     let mut sender = pack_offered(BLOCK + 5);
-    assert_eq!(sender.next_extent(A), None, "nobody said where it went");
-    sender.offered_on(FILE, A);
+    // Nothing is lost with a channel before it was offered.
+    sender.channel_down(B);
+    assert_eq!(outputs(&mut sender), []);
+    sender.channel_up(B, NOW);
+    offers(&mut sender, A);
     assert!(sender.is_ahead());
-    assert_eq!((sender.load(A), sender.load(B)), (BLOCK + 5, 0));
     assert_eq!(sender.next_extent(B), None);
     assert_eq!(send(&mut sender, A).range, range(0, BLOCK));
     assert_eq!(sender.next_extent(B), None);
@@ -584,7 +591,7 @@ fn k11_a_pack_follows_its_offer_on_the_same_channel() {
 #[test]
 fn k11_after_accept_any_channel_may_take_it() {
     let mut sender = pack_offered(2 * BLOCK);
-    sender.offered_on(FILE, A);
+    offers(&mut sender, A);
     send(&mut sender, A);
     let frame = accept(BLOCK as u32, &[]);
     sender.handle_frame(B, frame, NOW).expect("an answer");
@@ -603,7 +610,7 @@ fn k11_after_accept_any_channel_may_take_it() {
 #[test]
 fn k11_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
     let mut sender = pack_offered(2 * BLOCK);
-    sender.offered_on(FILE, A);
+    offers(&mut sender, A);
     send(&mut sender, A);
     ack(&mut sender, A, 1).expect("one was sent");
     // Nothing of it was on this one.
@@ -628,7 +635,7 @@ fn k11_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
 fn k11_a_pack_that_was_offered_again_may_be_published_already() {
     for accepts in [false, true] {
         let mut sender = pack_offered(BLOCK);
-        sender.offered_on(FILE, A);
+        offers(&mut sender, A);
         send(&mut sender, A);
         sender.channel_down(A);
         // What was asked for again goes again in any case.
@@ -646,7 +653,7 @@ fn k11_a_pack_that_was_offered_again_may_be_published_already() {
         assert!(sender.is_idle());
         // One that wasn't sent to its end can't be.
         let mut sender = pack_offered(2 * BLOCK);
-        sender.offered_on(FILE, A);
+        offers(&mut sender, A);
         send(&mut sender, A);
         sender.channel_down(A);
         let refused = sender.handle_frame(B, published_zeros(2 * BLOCK), NOW);
@@ -656,19 +663,20 @@ fn k11_a_pack_that_was_offered_again_may_be_published_already() {
 
 #[test]
 fn k11_the_blocks_of_a_pack_are_those_of_the_session() {
-    for ahead in [false, true] {
-        let mut sender = pack_offered(4 * BLOCK);
-        if ahead {
-            sender.offered_on(FILE, A);
+    for lost in [false, true] {
+        let mut sender = pack_offered(2 * BLOCK);
+        offers(&mut sender, A);
+        if lost {
+            send(&mut sender, A);
+            sender.channel_down(A);
         }
         let smaller = accept(BLOCK as u32 / 2, &[]);
-        let refused = sender.handle_frame(A, smaller, NOW);
+        let refused = sender.handle_frame(B, smaller, NOW);
         assert_eq!(refused.unwrap_err().code, Code::ProtocolViolation);
     }
-    // A channel that is gone takes nothing ahead.
+    // A channel that is gone takes nothing.
     let mut sender = pack_offered(BLOCK);
     sender.channel_down(A);
-    outputs(&mut sender);
-    sender.offered_on(FILE, A);
-    assert!(!sender.is_ahead() && sender.next_extent(A).is_none());
+    assert_eq!(sender.next_pack(A), None);
+    assert!(!sender.is_ahead());
 }

@@ -246,10 +246,10 @@ impl World {
         let mut steps = Vec::new();
         let indices: Vec<_> = self.session.links.iter().map(|l| l.index).collect();
         let takes = |index| {
-            let extent = self.session.sender.next_extent(index);
-            extent.inspect(|extent| self.session.sender.put_back(*extent))
+            let mut asked = self.session.sender.clone();
+            asked.next_extent(index).is_some() || asked.next_pack(index).is_some()
         };
-        let extents: Vec<_> = indices.into_iter().map(takes).collect();
+        let takes: Vec<bool> = indices.into_iter().map(takes).collect();
         for (i, link) in self.session.links.iter().enumerate() {
             if link.receiver_up && link.arriving.is_some() {
                 // A cut may come within the payload.
@@ -268,7 +268,7 @@ impl World {
             if link.cut && link.receiver_up {
                 steps.push(Step::ReceiverNotices(i));
             }
-            if link.sender_up && link.to_receiver.len() < QUEUE_MAX && extents[i].is_some() {
+            if link.sender_up && link.to_receiver.len() < QUEUE_MAX && takes[i] {
                 steps.push(Step::Send(i));
             }
         }
@@ -541,7 +541,15 @@ impl World {
 
     fn send(&mut self, i: usize) {
         let index = self.session.links[i].index;
-        let Some(mut extent) = self.session.sender.next_extent(index) else {
+        let mut extent = self.session.sender.next_extent(index);
+        if extent.is_none()
+            && let Some(offer) = self.session.sender.next_pack(index)
+        {
+            self.put(i, Packet::Frame(over_the_wire(&offer)));
+            self.tally.ahead += 1;
+            extent = self.session.sender.next_extent(index);
+        }
+        let Some(mut extent) = extent else {
             return;
         };
         let file = extent.file;
@@ -753,7 +761,6 @@ impl World {
                     link.sender_up = false;
                     self.session.sender.channel_down(index);
                 }
-                sender::Output::OfferPack(frame) => self.offer_pack(frame),
                 sender::Output::Transmit(frame) => self.transmit_down(frame),
                 sender::Output::TransmitOn(index, frame) => {
                     let frame = over_the_wire(&frame);
@@ -822,23 +829,6 @@ impl World {
                 _ => {}
             }
         }
-    }
-
-    /// A pack goes ahead of ACCEPT, or waits for it.
-    fn offer_pack(&mut self, frame: Frame) {
-        let links = self.session.links.iter().enumerate();
-        let up: Vec<usize> = links.filter(|(_, l)| l.sender_up).map(|(i, _)| i).collect();
-        let (Frame::Xftsmu(offer) | Frame::Offer(offer)) = &frame else {
-            panic!("{frame:?}");
-        };
-        if up.is_empty() || self.rng.chance(100) {
-            return self.transmit_down(frame);
-        }
-        let i = *self.rng.pick(&up);
-        self.put(i, Packet::Frame(over_the_wire(&frame)));
-        let index = self.session.links[i].index;
-        self.session.sender.offered_on(offer.file, index);
-        self.tally.ahead += 1;
     }
 
     fn transmit_down(&mut self, frame: Frame) {
