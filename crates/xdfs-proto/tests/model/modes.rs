@@ -361,6 +361,7 @@ impl World {
             resume: false,
             dry_run: false,
             pack: false,
+            sparse: false,
         }
     }
 

@@ -120,6 +120,7 @@ impl World {
             resume: false,
             dry_run: false,
             pack: false,
+            sparse: false,
         };
         world.sender.offer(offer, true);
         world.drive();

@@ -488,6 +488,7 @@ impl World {
             resume: true,
             dry_run: plan.dry_run,
             pack: false,
+            sparse: false,
         }
     }
 
