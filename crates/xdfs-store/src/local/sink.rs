@@ -87,7 +87,7 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
     }
     match earlier {
         Some((journal, durable)) => (sink.journal, sink.durable) = (journal, durable),
-        None => sink.start_over().map_err(io_fault)?,
+        None => sink.start_over(is_new).map_err(io_fault)?,
     }
     sink.reserve()?;
     Ok(sink)
@@ -129,11 +129,12 @@ impl LocalSink {
 
     /// Forgets what an earlier attempt left. The journal goes first, and durably: it must not be
     /// there any more when the file that it speaks of gets other content.
-    fn start_over(&mut self) -> io::Result<()> {
+    fn start_over(&mut self, is_new: bool) -> io::Result<()> {
         if JournalFile::remove(&self.target.dir, &self.names)? {
             self.target.dir.sync()?;
         }
-        if self.size > 0 {
+        if self.size > 0 || !is_new {
+            // Storage may have been reserved even where nothing was written.
             self.file.set_len(0)?;
             self.size = 0;
         }
@@ -142,7 +143,7 @@ impl LocalSink {
 
     /// Makes sure that the file will fit, as far as that can be known.
     fn reserve(&mut self) -> Result<(), Fault> {
-        // Of a sparse file, how much it will take isn't known: reserved storage would fill its holes.
+        // How much a sparse file will take isn't known, and reserved storage would fill its holes.
         // Its pieces may be small, and to write such past the page cache is slow.
         let Some(length) = self.request.length.filter(|_| !self.request.sparse) else {
             return Ok(());

@@ -137,6 +137,22 @@ fn zeros_replace_what_an_earlier_attempt_has_left() {
     assert!(std::fs::read(dir.path().join("file")).unwrap() == expected);
 }
 
+/// An attempt that was broken off early may have reserved storage and written nothing.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_an_earlier_attempt_has_reserved_is_given_back() {
+    let (dir, store) = temp();
+    let partial = std::fs::File::create(dir.path().join(".file.xdfs-part")).unwrap();
+    xdfs_sys::fs::preallocate(&partial, 4 << 20).unwrap();
+    drop(partial);
+    put(&store, &sparse(4096), &[1; 4096]).unwrap();
+    let path = dir.path().join("file");
+    assert_eq!(std::fs::read(&path).unwrap(), [1; 4096]);
+    if knows_holes(dir.path()) {
+        assert!(bytes_of(&path) <= 8192);
+    }
+}
+
 /// A block that comes again, as the check of the first one failed.
 #[test]
 fn data_replaces_zeros_that_were_left_out() {

@@ -24,8 +24,11 @@ fn knows_holes(dir: &Path) -> bool {
     can
 }
 
-/// A file of `length` bytes with stretches of data: where, and how many bytes.
-fn make(path: &Path, length: u64, data: &[(u64, u64)]) {
+/// Stretches of data: where they begin, and how many bytes they have.
+type Data = &'static [(u64, u64)];
+
+/// A file of `length` bytes with stretches of data.
+fn make(path: &Path, length: u64, data: Data) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let file = File::create(path).unwrap();
     file.set_len(length).unwrap();
@@ -38,7 +41,7 @@ fn make(path: &Path, length: u64, data: &[(u64, u64)]) {
 }
 
 /// Files of packs and such that travel alone, whose holes are larger and smaller than blocks.
-const FILES: [(&str, u64, &[(u64, u64)]); 12] = [
+const FILES: [(&str, u64, Data); 12] = [
     ("small/nothing", 100_000, &[]),
     ("small/byte", 1, &[]),
     ("small/begin", 100_000, &[(0, 10)]),
@@ -107,16 +110,18 @@ fn holes_are_kept() {
     let (result, failed) = down(&client, "/there", &back, &options).unwrap();
     assert_eq!((result.files, failed), (12, vec![]));
     assert_as_hollow(&source, &back);
-    // Over files without holes.
-    for (name, length, _) in FILES {
-        for tree in [&there, &back] {
-            fs::write(tree.join(name), vec![9; length as usize]).unwrap();
+    // Over files without holes: a tree goes into a directory that is there.
+    let fill = |tree: &Path| {
+        for (name, length, _) in FILES {
+            write(tree.join(name), vec![9; length as usize]);
         }
-    }
-    up(&client, &source, "/there", &replacing()).unwrap();
-    assert_as_hollow(&source, &there);
+    };
+    fill(&back.join("there"));
     down(&client, "/there", &back, &replacing()).unwrap();
-    assert_as_hollow(&source, &back);
+    assert_as_hollow(&source, &back.join("there"));
+    fill(&there.join("tree"));
+    up(&client, &source, "/there", &replacing()).unwrap();
+    assert_as_hollow(&source, &there.join("tree"));
 }
 
 #[test]
