@@ -111,6 +111,7 @@ fuzz_target!(|data: &[u8]| {
                     resume: true,
                     dry_run: flags & 0x1c == 0x1c,
                     pack: false,
+                    sparse: false,
                 };
                 let frame = if flags & 32 == 0 {
                     Frame::Xftsmu(offer)

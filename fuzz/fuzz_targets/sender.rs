@@ -89,6 +89,7 @@ fuzz_target!(|data: &[u8]| {
                     resume: flags & 4 == 0,
                     dry_run: flags & 0x38 == 0x38,
                     pack: false,
+                    sparse: false,
                 };
                 sender.offer(offer, flags & 64 == 0);
                 Ok(())

@@ -142,6 +142,7 @@ mod tests {
             from: b"f".to_vec(),
             to: b"f".to_vec(),
             overwrite: true,
+            sparse: false,
             tag: SourceTag::default(),
             length: 4096,
             digest: DigestKind::Crc64Nvme,

@@ -158,6 +158,7 @@ mod tests {
             mode: None,
             mtime_ns: None,
             random_reads: false,
+            sparse: false,
         }));
         let mut feeder = Feeder::start(source, 10, poller.notifier(), None).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);

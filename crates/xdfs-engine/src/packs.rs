@@ -71,6 +71,7 @@ impl PackSource {
             mode: None,
             mtime_ns: None,
             random_reads: true,
+            sparse: false,
         };
         Self {
             memory: Arc::new(memory),

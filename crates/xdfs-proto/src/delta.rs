@@ -87,6 +87,8 @@ pub struct Seed {
     pub to: Vec<u8>,
     /// The transfer may replace what stands there.
     pub overwrite: bool,
+    /// Its source takes less storage than it has bytes, as the offer of the transfer says.
+    pub sparse: bool,
     /// The version of its source: not all zeros.
     pub tag: SourceTag,
     /// Bytes of its source, at least 1.
@@ -298,6 +300,7 @@ mod tests {
             from: b"old".to_vec(),
             to: b"new".to_vec(),
             overwrite: true,
+            sparse: false,
             tag: SourceTag([1; 16]),
             length: 1 << 40,
             digest: DigestKind::Crc64Nvme,

@@ -201,6 +201,9 @@ pub struct Offer {
     /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and with neither name, tag, mode,
     /// time, journal nor dry run. `overwrite` is meant of each of its entries.
     pub pack: bool,
+    /// The source takes less storage than it has bytes: what is zero of it needs none at the
+    /// target either. Not of a pack, whose entries have marks of their own.
+    pub sparse: bool,
 }
 
 /// XFTSM: asks for a file (download).

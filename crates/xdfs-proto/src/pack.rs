@@ -48,7 +48,8 @@ const ATIME: u8 = 1 << 2;
 const OWNER: u8 = 1 << 3;
 const OWNER_NAMES: u8 = 1 << 4;
 const XATTRS: u8 = 1 << 5;
-const FLAGS: u8 = MODE | MTIME | ATIME | OWNER | OWNER_NAMES | XATTRS;
+const SPARSE: u8 = 1 << 6;
+const FLAGS: u8 = MODE | MTIME | ATIME | OWNER | OWNER_NAMES | XATTRS | SPARSE;
 
 /// Owner and group of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,9 @@ pub struct Metadata<'a> {
     pub owner: Option<Owner<'a>>,
     /// Extended attributes, access control lists of the system among them; at most [`XATTRS_MAX`].
     pub xattrs: Vec<Xattr<'a>>,
+    /// The file takes less storage than it has bytes: what is zero of it needs none in a copy
+    /// either. Of files alone; not written of anything else.
+    pub sparse: bool,
 }
 
 /// What an entry is.
@@ -456,7 +460,8 @@ fn encode_head(out: &mut Vec<u8>, kind: u8, path: &[u8], metadata: &Metadata<'_>
         | flag(metadata.atime_ns.is_some(), ATIME)
         | flag(owner.is_some(), OWNER)
         | flag(owner.is_some_and(|o| o.names.is_some()), OWNER_NAMES)
-        | flag(!metadata.xattrs.is_empty(), XATTRS));
+        | flag(!metadata.xattrs.is_empty(), XATTRS)
+        | flag(metadata.sparse && kind == kind::FILE, SPARSE));
     w.path(path);
     if let Some(mode) = metadata.mode {
         w.u16(mode & MODE_MAX);
@@ -516,7 +521,9 @@ impl<'a> Entry<'a> {
     fn decode(r: &mut Reader<'a>, limits: &Limits) -> Result<Self, DecodeError> {
         let number = r.u8("kind of an entry")?;
         let flags = r.u8("flags of an entry")?;
-        if flags & !FLAGS != 0 || (flags & OWNER_NAMES != 0 && flags & OWNER == 0) {
+        let nameless = flags & OWNER_NAMES != 0 && flags & OWNER == 0;
+        let is_misplaced = flags & SPARSE != 0 && number != kind::FILE;
+        if flags & !FLAGS != 0 || nameless || is_misplaced {
             return Err(DecodeError::Invalid("flags of an entry"));
         }
         let path = r.bytes(limits.path_bytes_max, "path in a pack")?;
@@ -562,7 +569,10 @@ impl<'a> Entry<'a> {
 
 impl<'a> Metadata<'a> {
     fn decode(flags: u8, r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let mut metadata = Self::default();
+        let mut metadata = Self {
+            sparse: flags & SPARSE != 0,
+            ..Self::default()
+        };
         if flags & MODE != 0 {
             let mode = r.u16("mode")?;
             if mode > MODE_MAX {

@@ -17,6 +17,7 @@ fn full_metadata() -> Metadata<'static> {
             names: Some((b"alice", b"")),
         }),
         xattrs: vec![(b"user.a", b""), (b"user.b", b"\0\xff")],
+        sparse: true,
     }
 }
 
@@ -235,6 +236,25 @@ fn a_file_is_read_into_its_place() {
         content: Content::File(b"data"),
     };
     assert_eq!(decoded, [expected]);
+}
+
+/// What isn't a file has no holes, whatever its entry says, so that no pack is refused for it.
+#[test]
+fn files_alone_are_sparse() {
+    for entry in every_entry() {
+        let marked = Entry {
+            metadata: Metadata {
+                sparse: true,
+                ..entry.metadata.clone()
+            },
+            ..entry.clone()
+        };
+        let is_file = matches!(entry.content, Content::File(_));
+        let pack = pack_of(&[marked]);
+        assert_eq!(decode(&pack).unwrap()[0].metadata.sparse, is_file);
+        let refused = [&[pack[0], pack[1] | SPARSE], &pack[2..]].concat();
+        assert_eq!(decode(&refused).is_ok(), is_file, "{entry:?}");
+    }
 }
 
 #[test]

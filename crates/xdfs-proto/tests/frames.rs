@@ -97,11 +97,11 @@ fn offer() -> impl Strategy<Value = Offer> {
         prop::option::of(any::<u32>()),
         prop::option::of(any::<i64>()),
     );
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = any::<[bool; 4]>();
     let plain = (file(), path(), path(), source, digest_kind(), flags)
         .prop_map(
             |(file, path, name, (length, tag, mode, mtime_ns), digest, flags)| {
-                let (overwrite, resume, dry_run) = flags;
+                let [overwrite, resume, dry_run, sparse] = flags;
                 let tag = SourceTag(tag);
                 Offer {
                     file,
@@ -116,6 +116,7 @@ fn offer() -> impl Strategy<Value = Offer> {
                     resume,
                     dry_run,
                     pack: false,
+                    sparse,
                 }
             },
         )
@@ -131,6 +132,7 @@ fn offer() -> impl Strategy<Value = Offer> {
         resume: false,
         dry_run: false,
         pack: true,
+        sparse: false,
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]
@@ -455,8 +457,8 @@ fn undefined_flags_and_reserved_bits_are_refused() {
     };
     assert_eq!(defined(kind::SESSION), 1);
     assert_eq!(defined(kind::XFTSM), 3);
-    assert_eq!(defined(kind::XFTSMU), 0x7f);
-    assert_eq!(defined(kind::OFFER), 0x7f);
+    assert_eq!(defined(kind::XFTSMU), 0xff);
+    assert_eq!(defined(kind::OFFER), 0xff);
     assert_eq!(defined(kind::PUBLISHED), 1);
     assert_eq!(defined(kind::BLOCK), 1);
     assert_eq!(defined(kind::PROTECT), 0);

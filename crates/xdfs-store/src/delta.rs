@@ -78,6 +78,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
         block_size: seed.block_bytes,
         overwrite: seed.overwrite,
         resume: true,
+        sparse: seed.sparse,
     })?;
     let mut sink = opened.sink;
     let can = sink.capabilities();

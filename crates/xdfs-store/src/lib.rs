@@ -57,6 +57,8 @@ pub struct SourceInfo {
     pub mtime_ns: Option<i64>,
     /// Reads may be at any offset; false for a stream, which is read once from front to back.
     pub random_reads: bool,
+    /// It takes less storage than it has bytes, by holes or otherwise.
+    pub sparse: bool,
 }
 
 /// Bytes that can be read.
@@ -128,6 +130,9 @@ pub struct SinkRequest {
     pub overwrite: bool,
     /// Go on from a journal if there is one.
     pub resume: bool,
+    /// The source is sparse: no storage is reserved, and what is zero is left out where nothing
+    /// else can have been written, in stores that know holes.
+    pub sparse: bool,
 }
 
 /// A sink and what it holds already.

@@ -252,6 +252,7 @@ impl<K: Kernel> Pipeline<K> {
                 resume: true,
                 dry_run: false,
                 pack: false,
+                sparse: source.info().sparse,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });

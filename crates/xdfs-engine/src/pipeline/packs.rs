@@ -216,5 +216,6 @@ pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> 
         resume: false,
         dry_run: false,
         pack: true,
+        sparse: false,
     }
 }

@@ -119,6 +119,7 @@ impl<K: Kernel> Pipeline<K> {
                     resume: job.resume,
                     dry_run: job.dry_run,
                     pack,
+                    sparse: source.info().sparse,
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {
@@ -437,6 +438,7 @@ fn sink_request(offer: &Offer, path: Vec<u8>, name: Vec<u8>) -> SinkRequest {
         block_size: 0,
         overwrite: offer.overwrite,
         resume: offer.resume,
+        sparse: offer.sparse,
     }
 }
 

@@ -69,6 +69,8 @@ mod content {
 const FOLLOW: u8 = 1 << 0;
 /// Rename, Copy, Seed: replace what stands there.
 const OVERWRITE: u8 = 1 << 0;
+/// Seed: the source is sparse.
+const SPARSE: u8 = 1 << 1;
 /// MakeDirectory: make what is missing above it.
 const PARENTS: u8 = 1 << 0;
 /// MakeDirectory: there are permission bits. Checksum: the length is given. SetTimes, SetOwner:
@@ -80,7 +82,8 @@ const SECOND: u8 = 1 << 2;
 /// The option bits that an operation defines; `None` if there is no such operation.
 fn options_defined(number: u8) -> Option<u8> {
     match number {
-        operation::STAT | operation::RENAME | operation::COPY | operation::SEED => Some(FOLLOW),
+        operation::STAT | operation::RENAME | operation::COPY => Some(FOLLOW),
+        operation::SEED => Some(OVERWRITE | SPARSE),
         operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
         operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
         operation::CHECKSUM => Some(FIRST),
@@ -316,7 +319,10 @@ impl Call {
             Self::Sync { .. } => (operation::SYNC, 0),
             Self::Checksum { length, .. } => (operation::CHECKSUM, flag(length.is_some(), FIRST)),
             Self::Signatures { .. } => (operation::SIGNATURES, 0),
-            Self::Seed(seed) => (operation::SEED, flag(seed.overwrite, OVERWRITE)),
+            Self::Seed(seed) => (
+                operation::SEED,
+                flag(seed.overwrite, OVERWRITE) | flag(seed.sparse, SPARSE),
+            ),
         }
     }
 
@@ -414,7 +420,12 @@ impl Call {
                 count: r.u32("number of blocks")?,
                 path: path(r)?,
             },
-            operation::SEED => Self::Seed(Box::new(delta::decode_seed(r, overwrite, limits)?)),
+            operation::SEED => {
+                let mut seed = delta::decode_seed(r, limits)?;
+                seed.overwrite = overwrite;
+                seed.sparse = options & SPARSE != 0;
+                Self::Seed(Box::new(seed))
+            }
             number => Self::File(FileCall::decode_fields(number, options, r, limits)?),
         })
     }

@@ -32,6 +32,8 @@ const OFFER_MODE: u8 = 1 << 4;
 const OFFER_MTIME: u8 = 1 << 5;
 /// XFTSMU: the content is a pack.
 const OFFER_PACK: u8 = 1 << 6;
+/// XFTSMU, OFFER: the source is sparse.
+const OFFER_SPARSE: u8 = 1 << 7;
 /// XFTSM: the length is given.
 const REQUEST_LENGTH: u8 = 1 << 0;
 /// XFTSM: a pack is asked for.
@@ -63,7 +65,8 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
                 | OFFER_LENGTH
                 | OFFER_MODE
                 | OFFER_MTIME
-                | OFFER_PACK,
+                | OFFER_PACK
+                | OFFER_SPARSE,
         ),
         kind::XFTSM => Some(REQUEST_LENGTH | REQUEST_PACK),
         kind::PUBLISHED => Some(PUBLISHED_FAILURES),
@@ -481,6 +484,7 @@ impl Offer {
             | flag(self.mode.is_some(), OFFER_MODE)
             | flag(self.mtime_ns.is_some(), OFFER_MTIME)
             | flag(self.pack, OFFER_PACK)
+            | flag(self.sparse, OFFER_SPARSE)
     }
 
     fn encode_body(&self, w: &mut Writer<'_>) {
@@ -508,12 +512,14 @@ impl Offer {
             resume: flags & OFFER_RESUME != 0,
             dry_run: flags & OFFER_DRY_RUN != 0,
             pack: flags & OFFER_PACK != 0,
+            sparse: flags & OFFER_SPARSE != 0,
         };
         let sizes = 1..=PACK_BYTES_MAX as u64;
         let fits = offer.length.is_some_and(|length| sizes.contains(&length));
         let plain = offer.tag == SourceTag::default()
             && !offer.resume
             && !offer.dry_run
+            && !offer.sparse
             && offer.mode.is_none()
             && offer.mtime_ns.is_none()
             && offer.name.is_empty();

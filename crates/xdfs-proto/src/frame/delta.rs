@@ -76,12 +76,8 @@ pub(super) fn encode_seed(w: &mut Writer<'_>, seed: &Seed) {
     }
 }
 
-/// Reads what [`encode_seed`] wrote. The caller checks it.
-pub(super) fn decode_seed(
-    r: &mut Reader<'_>,
-    overwrite: bool,
-    limits: &Limits,
-) -> Result<Seed, DecodeError> {
+/// Reads what [`encode_seed`] wrote. The caller sets the options, and checks it.
+pub(super) fn decode_seed(r: &mut Reader<'_>, limits: &Limits) -> Result<Seed, DecodeError> {
     let tag = SourceTag(r.array("tag of the source")?);
     let length = r.u64("length")?;
     let digest = decode_digest_kind(r)?;
@@ -105,7 +101,8 @@ pub(super) fn decode_seed(
     Ok(Seed {
         from,
         to,
-        overwrite,
+        overwrite: false,
+        sparse: false,
         tag,
         length,
         digest,

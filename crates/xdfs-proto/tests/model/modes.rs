@@ -366,6 +366,7 @@ impl World {
             resume: false,
             dry_run: false,
             pack: self.bounds.pack,
+            sparse: false,
         }
     }
 

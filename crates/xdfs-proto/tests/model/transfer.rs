@@ -122,6 +122,7 @@ impl World {
             resume: false,
             dry_run: false,
             pack: bounds.pack,
+            sparse: false,
         };
         world.sender.set_block_size_max(BLOCK as u32);
         world.sender.offer(offer, true);

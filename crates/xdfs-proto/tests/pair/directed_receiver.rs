@@ -28,6 +28,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         resume: true,
         dry_run: false,
         pack: false,
+        sparse: false,
     }
 }
 

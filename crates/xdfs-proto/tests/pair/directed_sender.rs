@@ -31,6 +31,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         resume: true,
         dry_run: false,
         pack: false,
+        sparse: false,
     }
 }
 
@@ -562,7 +563,7 @@ fn published_zeros(length: u64) -> Frame {
 }
 
 #[test]
-fn k11_a_pack_follows_its_offer_on_the_same_channel() {
+fn k12_a_pack_follows_its_offer_on_the_same_channel() {
     let mut sender = pack_offered(BLOCK + 5);
     // Nothing is lost with a channel before it was offered.
     sender.channel_down(B);
@@ -589,7 +590,7 @@ fn k11_a_pack_follows_its_offer_on_the_same_channel() {
 }
 
 #[test]
-fn k11_after_accept_any_channel_may_take_it() {
+fn k12_after_accept_any_channel_may_take_it() {
     let mut sender = pack_offered(2 * BLOCK);
     offers(&mut sender, A);
     send(&mut sender, A);
@@ -608,7 +609,7 @@ fn k11_after_accept_any_channel_may_take_it() {
 }
 
 #[test]
-fn k11_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
+fn k12_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
     let mut sender = pack_offered(2 * BLOCK);
     offers(&mut sender, A);
     send(&mut sender, A);
@@ -632,7 +633,7 @@ fn k11_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
 }
 
 #[test]
-fn k11_a_pack_that_was_offered_again_may_be_published_already() {
+fn k12_a_pack_that_was_offered_again_may_be_published_already() {
     for accepts in [false, true] {
         let mut sender = pack_offered(BLOCK);
         offers(&mut sender, A);
@@ -662,7 +663,7 @@ fn k11_a_pack_that_was_offered_again_may_be_published_already() {
 }
 
 #[test]
-fn k11_the_blocks_of_a_pack_are_those_of_the_session() {
+fn k12_the_blocks_of_a_pack_are_those_of_the_session() {
     for lost in [false, true] {
         let mut sender = pack_offered(2 * BLOCK);
         offers(&mut sender, A);

@@ -497,6 +497,7 @@ impl World {
             resume: !plan.pack,
             dry_run: plan.dry_run,
             pack: plan.pack,
+            sparse: false,
         }
     }
 

@@ -105,6 +105,7 @@ fn offer(offer: &Offer) -> Value {
         "resume": offer.resume,
         "dry_run": offer.dry_run,
         "pack": offer.pack,
+        "sparse": offer.sparse,
     })
 }
 

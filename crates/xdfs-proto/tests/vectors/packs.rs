@@ -56,6 +56,10 @@ fn samples() -> Vec<(&'static str, Vec<Entry<'static>>)> {
         xattrs: xattrs.xattrs.clone(),
         ..times.clone()
     };
+    let sparse = Metadata {
+        sparse: true,
+        ..Metadata::default()
+    };
     let extremes = Metadata {
         mode: Some(0),
         mtime_ns: Some(i64::MIN),
@@ -107,6 +111,14 @@ fn samples() -> Vec<(&'static str, Vec<Entry<'static>>)> {
         (
             "all-metadata",
             vec![with(all.clone(), b"f", Content::File(b"content"))],
+        ),
+        (
+            "sparse-file",
+            vec![with(sparse.clone(), b"f", Content::File(&[0; 40]))],
+        ),
+        (
+            "sparse-file-empty",
+            vec![with(sparse, b"f", Content::File(b""))],
         ),
         (
             "hard-link",
@@ -163,6 +175,7 @@ fn described(entry: &Entry<'_>) -> Value {
         atime_ns,
         owner,
         xattrs,
+        sparse,
     } = &entry.metadata;
     let mut value = match &entry.content {
         Content::File(bytes) => json!({ "kind": "file", "bytes": hex(bytes) }),
@@ -186,6 +199,7 @@ fn described(entry: &Entry<'_>) -> Value {
     })));
     let pairs = xattrs.iter().map(|(name, value)| [hex(name), hex(value)]);
     value["xattrs"] = pairs.collect::<Vec<_>>().into();
+    value["sparse"] = json!(sparse);
     value
 }
 
@@ -225,7 +239,11 @@ fn bad() -> Vec<(&'static str, Vec<u8>)> {
             "kind-unknown-after-a-file",
             [good.clone(), raw(9, 0, b"a", &[])].concat(),
         ),
-        ("flag-unknown", fifo(0x40, &[])),
+        ("flag-unknown", fifo(0x80, &[])),
+        ("flag-unknown-of-a-file", raw(0, 0x80, b"a", &[&[0; 4]])),
+        ("sparse-named-pipe", fifo(0x40, &[])),
+        ("sparse-directory", raw(1, 0x40, b"a", &[])),
+        ("sparse-large", raw(6, 0x40, b"a", &[&[0; 8]])),
         ("names-without-owner", fifo(0x10, &[&[0; 4]])),
         ("path-empty", at(b"")),
         ("path-empty-of-a-file", raw(0, 0, b"", &[&[0; 4]])),
@@ -332,5 +350,5 @@ pub(crate) fn check_complete(document: &Value) {
     let flags = vectors
         .iter()
         .map(|v| unhex(v["hex"].as_str().expect("hex"))[1]);
-    assert_eq!(flags.fold(0, |all, one| all | one), 0x3f);
+    assert_eq!(flags.fold(0, |all, one| all | one), 0x7f);
 }

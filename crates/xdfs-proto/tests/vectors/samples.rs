@@ -197,6 +197,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         resume: true,
         dry_run: false,
         pack: false,
+        sparse: false,
     };
     let stream = Offer {
         path: vec![b'/', 0xff, b'x'],
@@ -217,6 +218,10 @@ fn files() -> Vec<(&'static str, Frame)> {
         length: Some(0),
         overwrite: false,
         mtime_ns: Some(1_700_000_000_123_456_789),
+        ..upload.clone()
+    };
+    let sparse = Offer {
+        sparse: true,
         ..upload.clone()
     };
     let accept = Accept {
@@ -296,10 +301,12 @@ fn files() -> Vec<(&'static str, Frame)> {
         resume: false,
         dry_run: false,
         pack: true,
+        sparse: false,
         file: FILE,
     };
     vec![
         ("xftsmu", Frame::Xftsmu(upload)),
+        ("xftsmu-sparse", Frame::Xftsmu(sparse)),
         ("xftsmu-stream-dry-run", Frame::Xftsmu(stream)),
         ("xftsm", Frame::Xftsm(request)),
         ("xftsm-partial", Frame::Xftsm(partial)),

@@ -22,6 +22,7 @@ impl ZeroSource {
             mode: None,
             mtime_ns: None,
             random_reads: true,
+            sparse: false,
         };
         Self { info }
     }

@@ -16,6 +16,7 @@ mod path;
 mod sink;
 mod source;
 mod target;
+mod zeros;
 
 pub use pack::{Added, PackChange, PackRules, PackSource};
 

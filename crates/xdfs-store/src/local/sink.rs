@@ -18,6 +18,7 @@ use super::partial::{self, Partial};
 use super::path::{HiddenNames, OPEN_TARGET};
 use super::source::LocalSource;
 use super::target::Target;
+use super::zeros;
 use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source};
 
 /// Files below this length aren't preallocated: a file system places so small a file well without.
@@ -86,7 +87,7 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
     }
     match earlier {
         Some((journal, durable)) => (sink.journal, sink.durable) = (journal, durable),
-        None => sink.start_over().map_err(io_fault)?,
+        None => sink.start_over(is_new).map_err(io_fault)?,
     }
     sink.reserve()?;
     Ok(sink)
@@ -128,11 +129,12 @@ impl LocalSink {
 
     /// Forgets what an earlier attempt left. The journal goes first, and durably: it must not be
     /// there any more when the file that it speaks of gets other content.
-    fn start_over(&mut self) -> io::Result<()> {
+    fn start_over(&mut self, is_new: bool) -> io::Result<()> {
         if JournalFile::remove(&self.target.dir, &self.names)? {
             self.target.dir.sync()?;
         }
-        if self.size > 0 {
+        if self.size > 0 || !is_new {
+            // Storage may have been reserved even where nothing was written.
             self.file.set_len(0)?;
             self.size = 0;
         }
@@ -141,7 +143,9 @@ impl LocalSink {
 
     /// Makes sure that the file will fit, as far as that can be known.
     fn reserve(&mut self) -> Result<(), Fault> {
-        let Some(length) = self.request.length else {
+        // How much a sparse file will take isn't known, and reserved storage would fill its holes.
+        // Its pieces may be small, and to write such past the page cache is slow.
+        let Some(length) = self.request.length.filter(|_| !self.request.sparse) else {
             return Ok(());
         };
         match self.storage {
@@ -176,6 +180,45 @@ impl LocalSink {
         if self.direct.is_some() && self.size < length && self.file.set_len(length).is_ok() {
             self.size = length;
         }
+    }
+
+    /// Writes what isn't zero, and zeros where there may be something else.
+    fn write_sparse(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            for stretch in zeros::stretches(at, buf) {
+                let range = ByteRange {
+                    start: at + stretch.range.start as u64,
+                    end: at + stretch.range.end as u64,
+                };
+                if !(stretch.is_zero && self.is_empty(range)) {
+                    self.write_all(range.start, &[IoSlice::new(&buf[stretch.range])])?;
+                }
+            }
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether a range reads as zeros without having been written. The file system is asked, which
+    /// also knows what an earlier attempt has left, or a block whose check failed.
+    fn is_empty(&self, range: ByteRange) -> bool {
+        // The system may take pages for written that it couldn't write.
+        if self.lost.overlaps(range) {
+            return false;
+        }
+        let is_past = |data: Option<(u64, u64)>| data.is_none_or(|(start, _)| start >= range.end);
+        range.start >= self.size || fs::next_extent(&self.file, range.start).is_ok_and(is_past)
+    }
+
+    /// Writes all bytes, by whichever way is the better one.
+    fn write_all(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if !self.write_direct(offset, bufs)? {
+            fs::write_all_at(&self.file, bufs, offset)?;
+        }
+        let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.size = self.size.max(offset + length);
+        Ok(())
     }
 
     /// Writes past the page cache if offset, lengths and addresses allow it. `false` if not.
@@ -243,7 +286,9 @@ impl LocalSink {
         for hole in self.holes.as_slice() {
             match fs::punch_hole(&self.file, hole.start, hole.len()) {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                    write_zeros(&self.file, *hole)?;
+                    if !self.is_empty(*hole) {
+                        write_zeros(&self.file, *hole)?;
+                    }
                 }
                 result => result?,
             }
@@ -331,13 +376,13 @@ impl Sink for LocalSink {
         };
         // Before the write, since a write that fails may have changed a part.
         self.unsynced.insert(range);
-        let done = self.write_direct(offset, bufs);
-        if !done.map_err(|error| self.fault("write", &error))? {
-            fs::write_all_at(&self.file, bufs, offset)
-                .map_err(|error| self.fault("write", &error))?;
-        }
+        let done = if self.request.sparse {
+            self.write_sparse(offset, bufs)
+        } else {
+            self.write_all(offset, bufs)
+        };
+        done.map_err(|error| self.fault("write", &error))?;
         self.lost.remove(range);
-        self.size = self.size.max(range.end);
         Ok(())
     }
 
@@ -466,6 +511,7 @@ mod tests {
             block_size: 4096,
             overwrite: false,
             resume: true,
+            sparse: false,
         }
     }
 
@@ -531,6 +577,32 @@ mod tests {
         sink.record(&[fragment(4096, 12288)]).unwrap();
         sink.publish(12288).unwrap();
         assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [1; 12288]);
+    }
+
+    /// Zeros that were left out may be bytes that the system couldn't write.
+    #[test]
+    fn zeros_are_written_where_bytes_were_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = SinkRequest {
+            sparse: true,
+            ..request()
+        };
+        let mut sink = sink(dir.path(), &request);
+        let all = ByteRange {
+            start: 0,
+            end: 8192,
+        };
+        sink.write_at(0, &[IoSlice::new(&[0; 8192])]).unwrap();
+        assert_eq!((sink.size, sink.is_empty(all)), (0, true));
+        sink.sync_by(|_| Err(io::Error::other("the disk is gone")))
+            .unwrap_err();
+        assert!(!sink.is_empty(all));
+        sink.write_at(0, &[IoSlice::new(&[0; 8192])]).unwrap();
+        assert_eq!(sink.size, 8192);
+        sink.sync().unwrap();
+        sink.record(&[fragment(0, 8192)]).unwrap();
+        sink.publish(8192).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [0; 8192]);
     }
 
     /// The journal's own file may fail too; then it is written anew before it grows.

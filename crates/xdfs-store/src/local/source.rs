@@ -31,10 +31,10 @@ impl LocalSource {
         let opened = fs::meta(&file).map_err(|error| Fault::from_io(OPEN_SOURCE, path, &error))?;
         only_regular(opened.kind, path)?;
         fs::advise_sequential(&file);
-        let is_sparse = opened.allocated.is_some_and(|bytes| bytes < opened.length);
+        let sparse = opened.is_sparse();
         let extent = ByteRange {
             start: 0,
-            end: if is_sparse { 0 } else { opened.length },
+            end: if sparse { 0 } else { opened.length },
         };
         let info = SourceInfo {
             length: Some(opened.length),
@@ -42,6 +42,7 @@ impl LocalSource {
             mode: opened.mode,
             mtime_ns: Some(opened.mtime_ns),
             random_reads: true,
+            sparse,
         };
         Ok(Self {
             file,

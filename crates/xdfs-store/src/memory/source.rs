@@ -25,6 +25,7 @@ impl MemSource {
             mode: object.mode,
             mtime_ns: object.mtime_ns,
             random_reads: true,
+            sparse: false,
         };
         Self { object, info }
     }

@@ -26,6 +26,7 @@ impl StreamSource {
             mode: None,
             mtime_ns: None,
             random_reads: false,
+            sparse: false,
         };
         Self {
             stream,

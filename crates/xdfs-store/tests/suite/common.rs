@@ -27,6 +27,7 @@ pub(crate) fn request(path: impl AsRef<[u8]>) -> SinkRequest {
         block_size: BLOCK,
         overwrite: false,
         resume: true,
+        sparse: false,
     }
 }
 
@@ -110,4 +111,17 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 
 pub(crate) fn range(start: u64, end: u64) -> ByteRange {
     ByteRange { start, end }
+}
+
+/// Whether files in a directory can have holes. Says so if not.
+#[cfg(unix)]
+pub(crate) fn knows_holes(dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = tempfile::tempfile_in(dir).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let can = file.metadata().unwrap().blocks() == 0;
+    if !can {
+        eprintln!("skipped in part: this file system knows no holes");
+    }
+    can
 }

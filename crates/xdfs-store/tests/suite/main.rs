@@ -11,6 +11,8 @@ mod calls;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod holes;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 #[cfg(target_os = "linux")]

@@ -127,6 +127,15 @@ pub struct Meta {
     pub group: Option<u32>,
 }
 
+impl Meta {
+    /// Whether it takes less storage than it has bytes: it has holes, or the file system stores it
+    /// in fewer bytes by other means. `false` where that isn't known.
+    #[must_use]
+    pub fn is_sparse(&self) -> bool {
+        self.allocated.is_some_and(|bytes| bytes < self.length)
+    }
+}
+
 /// An extended attribute: its name and its value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 /// What a file is opened for.

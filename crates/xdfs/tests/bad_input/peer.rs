@@ -308,6 +308,7 @@ pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
         resume: true,
         dry_run: false,
         pack: false,
+        sparse: false,
     }
 }
 

@@ -8,6 +8,7 @@ mod support;
 
 mod beside;
 mod delta;
+mod holes;
 mod journal;
 mod kept;
 mod picture;

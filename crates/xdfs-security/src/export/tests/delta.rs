@@ -63,6 +63,7 @@ fn seed(to: &str, length: u64) -> Call {
         from: b"q/old".to_vec(),
         to: to.into(),
         overwrite: true,
+        sparse: false,
         tag: SourceTag([7; 16]),
         length,
         digest: DigestKind::Crc64Nvme,

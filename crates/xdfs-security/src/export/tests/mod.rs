@@ -68,6 +68,7 @@ fn request(path: &str) -> SinkRequest {
         block_size: 4096,
         overwrite: false,
         resume: true,
+        sparse: false,
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn copy(
         block_size: 0,
         overwrite,
         resume: false,
+        sparse: info.sparse,
     };
     let target = Target::resolve(paths.root(), &request)?;
     let mut sink = sink::open_local(target, &request)?;

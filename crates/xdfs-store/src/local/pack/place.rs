@@ -1,7 +1,7 @@
 //! How what was made gets its name.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use xdfs_proto::Code;
 use xdfs_sys::fs::{self, Dir, FileKind};
 
 use super::super::path::PARTIAL_SUFFIX;
+use super::super::zeros;
 use super::Problem;
 
 /// How often another hidden name is tried.
@@ -39,6 +40,14 @@ pub(super) enum Named {
     New,
     /// What had it is gone. The length, if it was a file and that was asked for.
     Replaced(u64),
+}
+
+/// The content of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes<'a> {
+    pub(super) data: &'a [u8],
+    /// What is zero of it needs no storage.
+    pub(super) sparse: bool,
 }
 
 /// Where something gets its name.
@@ -77,7 +86,7 @@ impl Place<'_> {
     /// rules of the process leave of it: `dress` is told which it has.
     pub(super) fn file(
         &self,
-        data: &[u8],
+        bytes: Bytes<'_>,
         mode: u32,
         nameless: &mut bool,
         dress: &mut dyn FnMut(&File, u32),
@@ -85,7 +94,7 @@ impl Place<'_> {
         if *nameless {
             match self.dir.create_nameless(mode) {
                 Ok(file) => {
-                    write(&file, data)?;
+                    write(&file, bytes)?;
                     dress(&file, fs::masked(mode));
                     match self.name_file(&file) {
                         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -103,7 +112,7 @@ impl Place<'_> {
             return Err(self.taken());
         }
         let (hidden, file) = hide(|name| self.dir.create_new(name))?;
-        if let Err(problem) = write(&file, data) {
+        if let Err(problem) = write(&file, bytes) {
             self.remove(&hidden);
             return Err(problem);
         }
@@ -200,9 +209,31 @@ fn hide<T>(mut make: impl FnMut(&[u8]) -> io::Result<T>) -> Result<(Vec<u8>, T),
     }
 }
 
-fn write(mut file: &File, data: &[u8]) -> Result<(), Problem> {
+fn write(mut file: &File, bytes: Bytes<'_>) -> Result<(), Problem> {
+    let Bytes { data, sparse } = bytes;
     if data.is_empty() {
         return Ok(());
     }
-    file.write_all(data).map_err(|error| Problem::io(&error))
+    let written = if sparse {
+        write_sparse(file, data)
+    } else {
+        file.write_all(data)
+    };
+    written.map_err(|error| Problem::io(&error))
+}
+
+/// Writes what isn't zero of the content of a file that was empty.
+fn write_sparse(file: &File, data: &[u8]) -> io::Result<()> {
+    let mut end = 0;
+    for stretch in zeros::stretches(0, data) {
+        if !stretch.is_zero {
+            let (at, bytes) = (stretch.range.start, &data[stretch.range.clone()]);
+            fs::write_all_at(file, &[IoSlice::new(bytes)], at as u64)?;
+            end = stretch.range.end;
+        }
+    }
+    if end < data.len() {
+        file.set_len(data.len() as u64)?;
+    }
+    Ok(())
 }

@@ -287,7 +287,10 @@ impl PackSource {
         pack: &mut PackWriter,
     ) -> Result<bool, Read> {
         let length = usize::try_from(found.meta.length).unwrap_or(usize::MAX);
-        let metadata = self.metadata(&found.meta, &found.xattrs);
+        let metadata = Metadata {
+            sparse: found.meta.is_sparse(),
+            ..self.metadata(&found.meta, &found.xattrs)
+        };
         // One byte more, so that one call finds the end too.
         pack.file(found.path, &metadata, length.saturating_add(1), |room| {
             let mut filled = 0;
@@ -348,6 +351,8 @@ impl PackSource {
             atime_ns: self.keep.read_times.then_some(meta.atime_ns),
             owner,
             xattrs: xattrs.collect(),
+            // Files alone have holes: told where their bytes are.
+            sparse: false,
         }
     }
 }

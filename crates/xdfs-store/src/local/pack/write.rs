@@ -13,7 +13,7 @@ use super::super::{LocalStore, path};
 use super::dirs::Dirs;
 use super::metadata::{SET_ID, Thing, Wrong, give, give_owner};
 use super::owners::OwnerNumbers;
-use super::place::{Named, Place};
+use super::place::{Bytes, Named, Place};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
@@ -207,7 +207,11 @@ impl Writing<'_> {
             give(file, metadata, mode, Some(has), owners, &mut wrong);
         };
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
-        let named = place.file(data, made_as, &mut self.nameless, dress)?;
+        let bytes = Bytes {
+            data,
+            sparse: metadata.sparse,
+        };
+        let named = place.file(bytes, made_as, &mut self.nameless, dress)?;
         self.count(named, data.len() as u64);
         wrong.end()
     }

@@ -42,6 +42,7 @@ fn seed(new: &[u8], blocks: &[(usize, u64)]) -> Seed {
         from: bytes("d/old"),
         to: bytes("d/new"),
         overwrite: false,
+        sparse: false,
         tag: TAG,
         length: new.len() as u64,
         digest,
@@ -191,6 +192,37 @@ fn pieces_that_are_not_as_said_are_left_out() {
     assert_eq!(scene.seeded(useless), 0);
     assert_eq!(names(&scene.root().join("d")), ["file", "old"]);
     assert_eq!(std::fs::read(scene.root().join("d/old")).unwrap(), old);
+}
+
+/// Of a source with holes, zeros that the old file has take no storage, nor is any reserved.
+#[test]
+fn zeros_of_a_sparse_file_are_left_out() {
+    const BLOCK: usize = 1024;
+    let scene = Scene::new();
+    let can = knows_holes(&scene.root());
+    let mut old = vec![0; 2 << 20];
+    old[..4096].copy_from_slice(&content(4096));
+    std::fs::write(scene.root().join("d/old"), &old).unwrap();
+    let blocks: Vec<_> = (0..500).map(|n| (n * BLOCK, (n * BLOCK) as u64)).collect();
+    for sparse in [true, false] {
+        let seed = Seed {
+            sparse,
+            ..seed(&old, &blocks)
+        };
+        assert_eq!(scene.seeded(seed.clone()), (500 * BLOCK) as u64);
+        let partial = scene.root().join("d/.new.xdfs-part");
+        let meta = std::fs::metadata(&partial).unwrap();
+        assert_eq!(meta.len(), (500 * BLOCK) as u64);
+        let takes = std::os::unix::fs::MetadataExt::blocks(&meta) * 512;
+        if can {
+            assert_eq!(takes <= 8192, sparse, "{takes} bytes");
+        }
+        // A part of the file that goes on is there, whoever asks for it.
+        let (ranges, found) = scene.begun(&seed);
+        assert_eq!(ranges.iter().map(ByteRange::len).sum::<u64>(), 512_000);
+        assert!(found == old[..512_000]);
+        std::fs::remove_file(partial).unwrap();
+    }
 }
 
 #[test]

@@ -198,7 +198,7 @@ impl<'a> Carrier<'a> {
             {
                 let source = join(source, &path);
                 let preparation = self.preparation(&download.stop);
-                preparation.download(&source, attributes.size, store, &path);
+                preparation.download(&source, &attributes, store, &path);
             }
             let _ = found.send(download::Found::Entries(vec![(path, attributes)]));
         };

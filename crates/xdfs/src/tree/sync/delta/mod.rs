@@ -88,8 +88,14 @@ impl Preparation<'_> {
         told(target, self.seed_there(source, target, old));
     }
 
-    /// Prepares a download of `source`, which has `new` bytes, to `target` in a store here.
-    pub(super) fn download(&self, source: &[u8], new: u64, store: &LocalStore, target: &[u8]) {
+    /// Prepares a download of `source`, of which this is known, to `target` in a store here.
+    pub(super) fn download(
+        &self,
+        source: &[u8],
+        new: &Attributes,
+        store: &LocalStore,
+        target: &[u8],
+    ) {
         told(target, self.seed_here(source, new, store, target));
     }
 
@@ -126,6 +132,7 @@ impl Preparation<'_> {
             from: target.to_vec(),
             to: target.to_vec(),
             overwrite: true,
+            sparse: file.info().sparse,
             tag,
             length,
             digest: self.digest,
@@ -153,10 +160,11 @@ impl Preparation<'_> {
     fn seed_here(
         &self,
         source: &[u8],
-        new: u64,
+        attributes: &Attributes,
         store: &LocalStore,
         target: &[u8],
     ) -> Result<u64, Fault> {
+        let new = attributes.size;
         let mut file = store.open_source(target)?;
         let (_, old) = version(&*file)?;
         let Some(block) = block_bytes(new.max(old)).filter(|_| may_pay(new, old)) else {
@@ -195,6 +203,7 @@ impl Preparation<'_> {
             from: target.to_vec(),
             to: target.to_vec(),
             overwrite: true,
+            sparse: attributes.allocated < new,
             tag,
             length: new,
             digest: self.digest,

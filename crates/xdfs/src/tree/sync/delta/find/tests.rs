@@ -231,6 +231,7 @@ proptest! {
                 from: b"f".to_vec(),
                 to: b"f".to_vec(),
                 overwrite: true,
+                sparse: false,
                 tag: SourceTag([1; 16]),
                 length: length as u64,
                 digest: kind,
