@@ -145,9 +145,9 @@ impl Bounds {
         }
     }
 
-    /// Puts the session under a bound of its own, of `rate` bytes a second. What was taken under the
-    /// one before is still to be paid for, and no pause is saved up by it: however many transfers
-    /// ask for a bound one after the other, it is one.
+    /// Puts the session under a bound of its own, of `rate` bytes a second. What was taken under
+    /// the one before is still to be paid for, and no pause is saved up by it: however many
+    /// transfers ask for a bound one after the other, it is one.
     pub(crate) fn bound(&mut self, rate: u64, now: Duration) {
         let before = self.own.take().or_else(|| self.last.take());
         self.own = Some(match before {
@@ -299,8 +299,8 @@ mod tests {
         assert!(bucket.waited > Duration::from_secs(8));
     }
 
-    /// Ten seconds of transfers of these sizes, one after the other, each under a bound that it asks
-    /// for itself; what passed.
+    /// Ten seconds of transfers of these sizes, one after the other, each under a bound that it
+    /// asks for itself; what passed.
     fn one_after_the_other(rates: &[u64], bytes: u64) -> u64 {
         let mut bounds = Bounds::default();
         let (mut now, mut sent) = (Duration::ZERO, 0);

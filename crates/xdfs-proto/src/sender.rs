@@ -273,9 +273,9 @@ impl Sender {
         self.files.insert(offer.file, file);
     }
 
-    /// The offer of the next pack, to be sent on this channel at once: the blocks of the pack, of the
-    /// block size of the session, follow there ([`Sender::next_extent`]), and its end. `None` while
-    /// no pack waits or the bound of outstanding bytes is reached.
+    /// The offer of the next pack, to be sent on this channel at once: the blocks of the pack, of
+    /// the block size of the session, follow there ([`Sender::next_extent`]), and its end. `None`
+    /// while no pack waits or the bound of outstanding bytes is reached.
     #[must_use]
     pub fn next_pack(&mut self, channel: ChannelIndex) -> Option<Frame> {
         if self.in_flight >= self.in_flight_max || !self.channels.contains_key(&channel) {

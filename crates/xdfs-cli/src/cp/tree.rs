@@ -54,7 +54,9 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
             }),
             (Place::Remote(server), Place::Local(path)) => {
                 // Opening a session takes its round trips.
-                let open = trees.last().filter(|last| is_one_server(&last.server, &server));
+                let open = trees
+                    .last()
+                    .filter(|last| is_one_server(&last.server, &server));
                 let visit = match open.and_then(|last| last.visit.clone()) {
                     Some(visit) => visit,
                     None => connector.visit(&server)?,

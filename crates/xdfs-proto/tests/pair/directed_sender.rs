@@ -576,14 +576,17 @@ fn k12_a_pack_follows_its_offer_on_the_same_channel() {
     assert_eq!(sender.next_extent(B), None);
     assert_eq!(send(&mut sender, A).range, range(BLOCK, BLOCK + 5));
     let end = outputs(&mut sender);
-    assert!(
-        matches!(&end[..], [Output::TransmitOn(A, Frame::Eofr { length, .. })] if *length == BLOCK + 5),
-        "{end:?}"
-    );
+    let [Output::TransmitOn(A, Frame::Eofr { length, .. })] = &end[..] else {
+        panic!("{end:?}");
+    };
+    assert_eq!(*length, BLOCK + 5);
     // PUBLISHED may overtake ACCEPT on another channel.
     let published = published_zeros(BLOCK + 5);
     sender.handle_frame(B, published, NOW).expect("the end");
-    assert!(matches!(outputs(&mut sender)[..], [Output::Finished { .. }]));
+    assert!(matches!(
+        outputs(&mut sender)[..],
+        [Output::Finished { .. }]
+    ));
     let accept = accept(BLOCK as u32, &[]);
     sender.handle_frame(B, accept, NOW).expect("it is over");
     assert_eq!(outputs(&mut sender), []);
@@ -602,7 +605,10 @@ fn k12_after_accept_any_channel_may_take_it() {
     assert!(
         matches!(
             ends[..],
-            [Output::Accepted { .. }, Output::Transmit(Frame::Eofr { .. })]
+            [
+                Output::Accepted { .. },
+                Output::Transmit(Frame::Eofr { .. })
+            ]
         ),
         "{ends:?}"
     );

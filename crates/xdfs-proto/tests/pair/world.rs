@@ -242,7 +242,7 @@ impl World {
         (0..self.plans.len()).find(|i| !self.plans[*i].is_over() && !started.contains(i))
     }
 
-    fn enabled(&mut self) -> Vec<Step> {
+    fn enabled(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let indices: Vec<_> = self.session.links.iter().map(|l| l.index).collect();
         let takes = |index| {

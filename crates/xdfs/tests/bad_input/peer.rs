@@ -1,8 +1,9 @@
 //! A peer that speaks the protocol by hand over a blocking socket, and may break it anywhere.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use xdfs::{DigestKind, DigestValue, Fault, Limits};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
@@ -92,7 +93,7 @@ impl Peer {
     /// Sends bytes one by one, until all are sent or the other side closes.
     pub(crate) fn drip(&mut self, bytes: &[u8], pause: Duration) {
         for byte in bytes {
-            std::thread::sleep(pause);
+            thread::sleep(pause);
             if self.stream.write_all(&[*byte]).is_err() {
                 return;
             }
@@ -178,7 +179,7 @@ impl Peer {
             Err(e)
                 if matches!(
                     e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut
                 ) =>
             {
                 panic!("nothing came")
@@ -258,7 +259,20 @@ impl Peer {
 
 /// A listener for a client under test: its first connection.
 pub(crate) fn accept(listener: &TcpListener) -> Peer {
-    Peer::new(listener.accept().unwrap().0)
+    listener.set_nonblocking(true).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                assert!(Instant::now() < until, "nobody connects");
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => panic!("{e}"),
+        }
+    };
+    stream.set_nonblocking(false).unwrap();
+    Peer::new(stream)
 }
 
 pub(crate) fn session_request(channels: u32) -> SessionRequest {
