@@ -500,33 +500,41 @@ impl Skip {
     }
 
     /// A directory stands at the target. It is finished no more if something was made or removed in
-    /// it since.
+    /// it since. Returns whether it is finished.
     pub(super) fn see_directory(
         &self,
         finished: &mut Finished,
         name: &[u8],
         mtime_ns: impl FnOnce() -> Option<i64>,
-    ) {
-        if let Some((said, is_there)) = finished.directories.get_mut(name) {
-            *is_there = said.mtime_ns.is_none_or(|given| {
-                let found = mtime_ns();
-                found.is_some_and(|found| is_same_time(found, given))
-            });
-        }
+    ) -> bool {
+        let Some((said, is_there)) = finished.directories.get_mut(name) else {
+            return false;
+        };
+        *is_there = said.mtime_ns.is_none_or(|given| {
+            let found = mtime_ns();
+            found.is_some_and(|found| is_same_time(found, given))
+        });
+        *is_there
     }
 
-    /// Something else stands there.
-    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) {
-        let claim = self.header.claim(&finished.path, name, mark);
+    /// Something else stands there. Returns whether it is the work of an earlier run.
+    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) -> bool {
+        let path = &finished.path;
+        let claim = self.header.claim(path, name, mark);
+        let mut is_moved = finished.there.is_some()
+            && (self.earlier.was_finished(path)
+                || is_claimed(self.earlier.past_claims(path), claim));
         let claims = &finished.claims;
         if let Ok(at) = claims.binary_search_by_key(&claim.entry, |c| c.entry) {
             // Of a time in whole seconds is seen later whether it is the one that was claimed.
             let is_so = claims[at].version == claim.version || is_coarse(mark.mtime_ns);
             finished.seen[at] = is_so.then_some(mark.mtime_ns);
+            is_moved |= is_so;
         }
         if let Some(there) = &mut finished.there {
             there.insert(name.to_vec(), mark);
         }
+        is_moved
     }
 
     /// All that stands at the target was seen: what wasn't is claimed no more, before anything is

@@ -7,6 +7,7 @@
 //! one gets its times when nothing more is made in it. A journal keeps what is finished, so that a
 //! tree that was broken off goes on where it was.
 
+mod alike;
 mod download;
 mod filter;
 mod journal;

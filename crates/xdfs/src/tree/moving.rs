@@ -268,6 +268,20 @@ impl<'a> Report<'a> {
         self.failed(path, fault);
     }
 
+    /// A directory isn't moved, nor anything in it.
+    pub(super) fn lost_directory(&mut self, path: &[u8], fault: &Fault) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.listed(path, 0, &Totals::default(), true);
+            tracker.made(path, false);
+        }
+        self.failed(path, fault);
+    }
+
+    /// What fails from now on is tried again.
+    pub(super) fn keep_again(&mut self) {
+        self.again.get_or_insert_default();
+    }
+
     /// What is kept to be tried again has failed.
     pub(super) fn give_up_again(&mut self) {
         for again in self.again.take().unwrap_or_default() {

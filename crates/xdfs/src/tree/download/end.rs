@@ -91,10 +91,13 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Gives files their further names.
-    pub(super) fn link(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
-        let links = std::mem::take(&mut state.links);
-        let mut links = &links[..];
+    /// Gives files these further names.
+    pub(super) fn make_links(
+        &self,
+        links: &[(Vec<u8>, Vec<u8>)],
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let mut links = links;
         while !links.is_empty() {
             let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
             let fits = links.iter().take_while(|(path, first)| {
@@ -125,7 +128,6 @@ impl Download<'_> {
             }
             links = rest;
         }
-        report.give_up_again();
         Ok(())
     }
 
