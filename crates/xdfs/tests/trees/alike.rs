@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use xdfs::{Client, Code, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions, TreeResult};
+use xdfs::{
+    Client, Code, Compare, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions, TreeResult,
+};
 use xdfs_testkit::folding::FoldingDisk;
 use xdfs_testkit::tree::random_bytes;
 
@@ -251,5 +253,128 @@ fn a_target_that_tells_names_apart_gets_them_all() {
         let (_, failed) = scene.copy(&scene.options(true));
         assert!(failed.is_empty(), "{failed:?}");
         assert_same(&scene.source(), &scene.target());
+    }
+}
+
+fn deleting() -> SyncOptions {
+    SyncOptions {
+        delete: true,
+        ..SyncOptions::default()
+    }
+}
+
+#[test]
+fn a_synchronisation_keeps_one_of_such_names_and_deletes_none_of_them() {
+    for up in [true, false] {
+        let Some(scene) = Scene::new(up, true) else {
+            return;
+        };
+        make_tree(&scene.source());
+        let (_, failed) = scene.sync(&SyncOptions::default());
+        let lost = assert_one_each(&scene.source(), &scene.target());
+        assert_told(&failed, &lost);
+        let before = picture(&scene.target());
+        // What is there and was not moved stays, since something failed.
+        write(scene.target().join("more"), "more");
+        for compare in [Compare::SizeAndTime, Compare::Digest] {
+            let options = SyncOptions {
+                compare,
+                ..deleting()
+            };
+            let (result, failed) = scene.sync(&options);
+            assert_told(&failed, &lost);
+            assert_eq!((result.deleted, result.renamed), (0, 0));
+            assert_eq!((result.kept, result.tree.files), (1, 0));
+        }
+        fs::remove_file(scene.target().join("more")).unwrap();
+        let root = fs::File::open(scene.target()).unwrap();
+        let meta = fs::metadata(scene.source()).unwrap();
+        root.set_modified(meta.modified().unwrap()).unwrap();
+        assert_eq!(before, picture(&scene.target()));
+        // A dry run can't know what a target will make of names that aren't there.
+        let dry = SyncOptions {
+            tree: TreeOptions {
+                dry_run: true,
+                ..TreeOptions::default()
+            },
+            ..deleting()
+        };
+        let (result, failed) = scene.sync(&dry);
+        assert_told(&failed, &lost);
+        assert_eq!((result.tree.files, result.deleted), (0, 0));
+    }
+}
+
+#[test]
+fn a_synchronisation_finds_names_that_are_spelled_otherwise() {
+    for (up, compare) in [
+        (true, Compare::SizeAndTime),
+        (false, Compare::SizeAndTime),
+        (true, Compare::Digest),
+        (false, Compare::Digest),
+    ] {
+        let Some(scene) = Scene::new(up, true) else {
+            return;
+        };
+        for name in ["README", "DIR/F", "DIR/same", "extra", "Dropped/x", "KIND"] {
+            write(scene.target().join(name), "of old");
+        }
+        for name in ["Readme", "Dir/f", "Dir/new", "Kind/in it"] {
+            write(scene.source().join(name), &format!("this is {name}"));
+        }
+        write(scene.source().join("Dir/SAME"), "of old");
+        let options = SyncOptions {
+            compare,
+            ..deleting()
+        };
+        let (result, failed) = scene.sync(&options);
+        assert!(failed.is_empty(), "{failed:?}");
+        // The file where a directory goes is one of them.
+        assert_eq!(result.deleted, 4);
+        let target = scene.target();
+        let read = |name: &str| fs::read_to_string(target.join(name)).unwrap();
+        for name in ["Readme", "Dir/f", "Dir/new", "Kind/in it"] {
+            assert_eq!(read(name), format!("this is {name}"));
+        }
+        assert_eq!(read("Dir/same"), "of old");
+        let names = |at: &str| Vec::from_iter(names(&target.join(at)));
+        assert_eq!(names(""), ["DIR", "Kind", "README"]);
+        assert_eq!(names("DIR"), ["F", "new", "same"]);
+        // Nothing is left to do.
+        let (result, failed) = scene.sync(&options);
+        assert!(failed.is_empty(), "{failed:?}");
+        let moved = (result.tree.files, result.set, result.deleted, result.kept);
+        assert_eq!(moved, (0, 0, 0, 0));
+    }
+}
+
+#[test]
+fn a_synchronisation_with_a_target_that_tells_names_apart_moves_them_all() {
+    for up in [true, false] {
+        let scene = Scene::new(up, false).unwrap();
+        make_tree(&scene.source());
+        // Names of which the target has some already, and one that has to go.
+        for name in ["README", "deep/down/XY", "SRC/a", "deep/DOWN", "hard/name"] {
+            write(scene.target().join(name), "of old");
+        }
+        let (result, failed) = scene.sync(&deleting());
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_same(&scene.source(), &scene.target());
+        assert_eq!(result.deleted, 2);
+        let (result, failed) = scene.sync(&deleting());
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_eq!((result.tree.files, result.set), (0, 0));
+        let dry = SyncOptions {
+            tree: TreeOptions {
+                dry_run: true,
+                ..TreeOptions::default()
+            },
+            ..deleting()
+        };
+        fs::remove_dir_all(scene.target()).unwrap();
+        let (told, _) = scene.sync(&dry);
+        let (result, _) = scene.sync(&deleting());
+        let count = |result: &TreeResult| (result.files, result.directories, result.others);
+        assert_eq!(count(&told.tree), count(&result.tree));
     }
 }
