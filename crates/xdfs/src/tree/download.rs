@@ -547,7 +547,6 @@ impl<'a> Download<'a> {
             return Ok(());
         };
         if !is_usable {
-            state.keeper = None;
             tracker.forgo_claims();
         } else if keeper.is_due(tracker.fresh()) {
             let whole = tracker.take_whole(1);

@@ -535,7 +535,6 @@ impl<'a> Upload<'a> {
         };
         let (is_due, is_late) = (keeper.is_due(tracker.fresh()), keeper.is_late());
         if !keeper.poll(report)? {
-            sending.keeper = None;
             if let Some(tracker) = &mut report.tracker {
                 tracker.forgo_claims();
             }
