@@ -9,6 +9,8 @@ mod support;
 #[cfg(target_os = "linux")]
 mod alike;
 mod beside;
+#[cfg(target_os = "linux")]
+mod closed;
 mod delta;
 mod journal;
 mod kept;
@@ -16,3 +18,5 @@ mod picture;
 mod refused;
 mod scene;
 mod sync;
+#[cfg(target_os = "linux")]
+mod unkept;

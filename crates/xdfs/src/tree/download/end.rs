@@ -7,9 +7,9 @@ use xdfs_proto::Fault;
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::Store as _;
 
-use super::{Download, Fetching};
+use super::{Download, Fetching, local_attributes};
 use crate::tree::journal::local_mark;
-use crate::tree::moving::{Again, Item, Kind, Report};
+use crate::tree::moving::{Again, Item, Kind, Report, opening};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
 
@@ -54,6 +54,38 @@ impl Download<'_> {
             whole.extend(tracker.take_rest());
         }
         self.close(whole, report)
+    }
+
+    /// Gives the owner of directories here what is needed to go on in them. They get their modes
+    /// when they are whole.
+    pub(super) fn open_up(&self, levels: Vec<Vec<Vec<u8>>>) {
+        for level in levels {
+            let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+            for path in &level {
+                // What can't be seen or set is told by what is made in it.
+                let Ok(Some(found)) = local_attributes(&join(&self.root, path)) else {
+                    continue;
+                };
+                let Some(entry) = opening(path, &found) else {
+                    continue;
+                };
+                if !pack.entry(&entry) {
+                    let empty = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+                    self.set_now(std::mem::replace(&mut pack, empty));
+                    // A path is shorter than any pack.
+                    let _ = pack.entry(&entry);
+                }
+            }
+            self.set_now(pack);
+        }
+    }
+
+    fn set_now(&self, pack: PackWriter) {
+        if !pack.is_empty() {
+            let (memory, length) = pack.finish();
+            // What it could not set is told by what can't be made there.
+            let _ = self.store.write_pack(&self.root, true, &memory[..length]);
+        }
     }
 
     /// Tries entries again.

@@ -9,7 +9,7 @@ use super::{Download, Fetching};
 use crate::client::path_bytes;
 use crate::paths::{Answer, Call};
 use crate::tree::alike::{Ends, Identity, Names, Waiting, identity, judge};
-use crate::tree::moving::Report;
+use crate::tree::moving::{Report, levels_above};
 use crate::tree::{ROUNDS, is_directory, join};
 
 impl Ends for Download<'_> {
@@ -69,6 +69,7 @@ impl Download<'_> {
             if again.is_empty() && ours.is_empty() {
                 break;
             }
+            self.open_up(levels_above(again.iter().chain(&ours)));
             self.fetch_again(again, self.options.overwrite, state, report)?;
             let ours = self.find_ours(ours, report);
             self.fetch_again(ours, true, state, report)?;

@@ -9,7 +9,7 @@ use super::{LOOKS_MAX, Last, Sending, Upload};
 use crate::client::path_bytes;
 use crate::paths::{Answer, Call, PendingCall};
 use crate::tree::alike::{Ends, Identity, Names, Waiting, identity, judge};
-use crate::tree::moving::Report;
+use crate::tree::moving::{Report, levels_above};
 use crate::tree::{ROUNDS, join};
 
 impl Ends for Upload<'_> {
@@ -75,6 +75,7 @@ impl Upload<'_> {
             if again.is_empty() && ours.is_empty() {
                 break;
             }
+            self.open_up(levels_above(again.iter().chain(&ours)))?;
             self.send_again(again, self.options.overwrite, sending, report)?;
             let ours = self.find_ours(ours, report)?;
             self.send_again(ours, true, sending, report)?;
