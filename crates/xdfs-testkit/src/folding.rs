@@ -490,8 +490,6 @@ impl Filesystem for Disk {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
-
     use std::fs;
 
     use super::*;

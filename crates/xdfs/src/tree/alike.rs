@@ -231,7 +231,7 @@ pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
         format!("the target's file system doesn't tell '{own}' from '{other}', which is there");
     Fault::new(Code::AlreadyExists, "copy a tree", cause)
         .path(path)
-        .hint("rename one of them, or choose a target whose names differ in case")
+        .hint("rename one of them, or choose a target that tells them apart")
 }
 
 /// Of a directory, the names that may be taken for those that are looked at.

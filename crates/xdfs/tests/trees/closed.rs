@@ -8,7 +8,7 @@ use std::thread;
 use rustix::thread::{Gid, Uid};
 use xdfs_testkit::tree::random_bytes;
 
-use crate::journal::{FILES, Scene, even_tree};
+use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
 
 /// Runs something as an account that may do nothing special: threads that it starts are nobody's
@@ -53,7 +53,7 @@ fn open(root: &Path) {
 }
 
 fn make_tree(root: &Path) {
-    even_tree(root);
+    tree_of(root, 12 << 10);
     fs::create_dir_all(root.join(CLOSED[0])).unwrap();
     for name in CLOSED {
         fs::write(root.join(name).join("file"), name).unwrap();

@@ -123,10 +123,15 @@ pub(crate) const FILES: u64 = 1500;
 
 /// 30 directories in 3 directories, with 50 files of 40 KiB each.
 pub(crate) fn even_tree(root: &Path) {
+    tree_of(root, 40 << 10);
+}
+
+/// Likewise, with files of so many bytes.
+pub(crate) fn tree_of(root: &Path, bytes: usize) {
     for n in 0..FILES {
         let directory = root.join(format!("{}/{}", n % 3, n % 30));
         fs::create_dir_all(&directory).unwrap();
-        let content = n.to_be_bytes().repeat(5 * 1024);
+        let content = n.to_be_bytes().repeat(bytes / 8);
         fs::write(directory.join(format!("f{n}")), content).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use xdfs::{Code, TreeOptions};
 use xdfs_store::tree_journal::{Record, Root, TreeJournal};
 
-use crate::journal::{FILES, Scene, even_tree};
+use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
 use crate::support::Folders;
 
@@ -74,7 +74,7 @@ fn a_journal_that_has_no_room_still_says_where_the_tree_goes() {
         // Many entries of one directory, each of which is claimed.
         fs::create_dir(scene.source()).unwrap();
         for n in 0..FILES {
-            fs::write(scene.source().join(format!("f{n}")), vec![7; 30_000]).unwrap();
+            fs::write(scene.source().join(format!("f{n}")), vec![7; 12_000]).unwrap();
         }
         fs::create_dir(scene.journals()).unwrap();
         small.fill(1);
@@ -100,7 +100,7 @@ fn a_journal_that_can_not_be_written_keeps_a_second_run_from_what_the_first_made
         let Some(small) = Small::mount(&scene.folders.here("state")) else {
             return;
         };
-        even_tree(&scene.source());
+        tree_of(&scene.source(), 12 << 10);
         scene.part(FILES / 3);
         small.remount("ro");
         let before = fs::read_dir(scene.target()).unwrap().count();

@@ -110,6 +110,9 @@ fn several(source: &[Entry], target: &[Entry]) -> HashSet<Vec<u8>> {
     several
 }
 
+/// What stands at the target under names that it doesn't list.
+type There<'e> = HashMap<&'e [u8], Result<Option<Attributes>, Fault>>;
+
 impl Comparison<'_> {
     /// Sorts the names of a directory that may be taken for others.
     ///
@@ -153,11 +156,7 @@ impl Comparison<'_> {
     }
 
     /// What the target has under names that it doesn't list.
-    fn look_for<'e>(
-        &self,
-        directory: &[u8],
-        names: &[&'e Entry],
-    ) -> Result<HashMap<&'e [u8], Result<Option<Attributes>, Fault>>, Fault> {
+    fn look_for<'e>(&self, directory: &[u8], names: &[&'e Entry]) -> Result<There<'e>, Fault> {
         let mut there = HashMap::new();
         for names in names.chunks(QUESTIONS_MAX) {
             let asked = names.iter().map(|entry| {
@@ -179,13 +178,7 @@ impl Comparison<'_> {
         Ok(there)
     }
 
-    fn sort(
-        &self,
-        directory: &[u8],
-        kind: &Kind<'_>,
-        there: &mut HashMap<&[u8], Result<Option<Attributes>, Fault>>,
-        alike: &mut Alike,
-    ) {
+    fn sort(&self, directory: &[u8], kind: &Kind<'_>, there: &mut There<'_>, alike: &mut Alike) {
         let mut first: Option<&[u8]> = None;
         let mut taken: HashMap<&[u8], &[u8]> = HashMap::new();
         for entry in kind.missing() {
@@ -195,14 +188,14 @@ impl Comparison<'_> {
                     let number = identity(&found);
                     let mut others = kind.target.iter();
                     let is_it = |t: &&&Entry| number.is_some() && identity(&t.attributes) == number;
-                    let other = others.find(is_it).or(kind.target.first());
+                    let other = others.find(is_it).or_else(|| kind.target.first());
                     let Some(other) = other else { continue };
                     let own = kind.source.iter().find(|s| s.name == other.name);
                     let means = own.map(|own| &own.name[..]);
                     let means = means.or_else(|| taken.get(&other.name[..]).copied());
                     // What the filter leaves out stays as it is.
                     let stays = self.leaves_out(&join(directory, &other.name), other);
-                    match means.or(stays.then_some(&other.name[..])) {
+                    match means.or_else(|| stays.then_some(&other.name[..])) {
                         Some(means) => Some(Found::Means(means.to_vec())),
                         None => {
                             taken.insert(&other.name, name);

@@ -90,7 +90,9 @@ impl Client {
     /// # Errors
     /// Why it could not be begun, or why the session ended. An empty source with
     /// [`SyncOptions::delete`] and without `force` is one. What fails of the tree is told to
-    /// `observer` and counted in the result; then nothing is deleted.
+    /// `observer` and counted in the result; then nothing is deleted. Of names that the target's
+    /// file system takes for one the first is kept, and the others fail; one that is there in
+    /// another spelling keeps that.
     pub fn sync_to(
         &self,
         source: &Path,
