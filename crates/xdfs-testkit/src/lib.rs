@@ -1,5 +1,7 @@
 //! Fault injection and other tools for tests of xdfs. Not published.
 //!
+//! - `folding::FoldingDisk` (on Linux) is a file system that doesn't tell names apart which differ
+//!   in case.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
@@ -15,6 +17,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+pub mod folding;
 pub mod process;
 pub mod proxy;
 #[cfg(target_os = "linux")]

@@ -494,9 +494,41 @@ pub(super) struct Known {
     pub(super) finished: Option<Finished>,
 }
 
+/// The records with which a journal begins, that say where the tree goes and claim nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lead {
+    end: u64,
+    has_root: bool,
+}
+
+impl Default for Lead {
+    fn default() -> Self {
+        Self {
+            end: HEADER_BYTES as u64,
+            has_root: false,
+        }
+    }
+}
+
+impl Lead {
+    /// A record stands from `begin` to `end`.
+    pub(super) fn note(&mut self, record: &Record, begin: u64, end: u64) {
+        if begin == self.end && matches!(record, Record::Root(_) | Record::Run(false)) {
+            self.end = end;
+            self.has_root |= matches!(record, Record::Root(_));
+        }
+    }
+
+    /// Bytes of the file that may stay whatever else isn't so any more.
+    pub(super) fn bytes(self) -> u64 {
+        if self.has_root { self.end } else { 0 }
+    }
+}
+
 /// What a journal says: the edge of what is finished.
 #[derive(Clone, Debug, Default)]
 pub struct Earlier {
+    pub(super) lead: Lead,
     pub(super) directories: Directories<Known>,
     /// What runs claimed before the last one that came to its end. A tree may have changed since
     /// then: it tells what they made, and lets nothing be left out unseen.
@@ -516,7 +548,10 @@ impl Earlier {
     /// That of the input.
     pub fn read<R: Read>(records: &mut Records<R>) -> io::Result<Self> {
         let mut earlier = Self::default();
+        let mut begin = records.valid_bytes;
         while let Some(record) = records.next_record()? {
+            earlier.lead.note(&record, begin, records.valid_bytes);
+            begin = records.valid_bytes;
             earlier.apply(record);
         }
         let known = earlier.directories.values_mut();
@@ -633,6 +668,8 @@ impl Earlier {
     /// The records that say the same.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let root = self.root.iter().cloned().map(Record::Root);
+        // What stays of it if it fails later says that there was a run.
+        let root = root.chain(self.has_run.then_some(Record::Run(false)));
         let past = self.past.records();
         let has_past = self.past.iter().next().is_some();
         let between = [Record::Run(true), Record::Run(false)].into_iter();

@@ -21,7 +21,7 @@ pub use format::{
     Records, Root, Totals,
 };
 
-use format::Directories;
+use format::{Directories, Lead};
 
 const OPERATION: &str = "keep the journal of the tree";
 const BUSY_HINT: &str = "wait until the other run has ended, or stop it; then run this again";
@@ -42,6 +42,7 @@ pub struct TreeJournal {
     /// Bytes of the records of each directory that aren't needless.
     live: Directories<u64>,
     live_bytes: u64,
+    lead: Lead,
     buffer: Vec<u8>,
     /// Writing failed: what is in the file isn't known any more.
     broken: bool,
@@ -75,6 +76,7 @@ impl TreeJournal {
                 bytes: 0,
                 live: Directories::default(),
                 live_bytes: 0,
+                lead: Lead::default(),
                 buffer: Vec::new(),
                 broken: false,
             };
@@ -108,10 +110,32 @@ impl TreeJournal {
         self.bytes
     }
 
+    /// A run begins, to which the journal belongs now.
+    ///
+    /// # Errors
+    /// A failure of the file system. What the journal says is as true as before and stays; it
+    /// takes nothing more.
+    pub fn begin_run(&mut self) -> Result<(), Fault> {
+        let mut buffer = Vec::new();
+        let record = Record::Run(false);
+        record.encode(&self.header, self.bytes, &mut buffer);
+        if let Err(error) = self.file.write_all(&buffer) {
+            self.broken = true;
+            // A part of a record is a torn tail, which is cut off by who reads it.
+            let _ = self.file.set_len(self.bytes);
+            return Err(io_fault(&self.path, &error));
+        }
+        let begin = self.bytes;
+        self.bytes += buffer.len() as u64;
+        self.lead.note(&record, begin, self.bytes);
+        Ok(())
+    }
+
     /// Appends records in one go. With `durable` they are on the disk afterwards.
     ///
     /// # Errors
-    /// A failure of the file system; the journal takes nothing more then.
+    /// A failure of the file system; the journal takes nothing more then, and says no more than
+    /// where the tree goes.
     pub fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Fault> {
         let written = self.write(records, durable);
         written.map_err(|error| self.given_up(&error))
@@ -120,8 +144,9 @@ impl TreeJournal {
     /// Forgets everything.
     ///
     /// # Errors
-    /// As [`Self::append`].
+    /// A failure of the file system; the journal takes nothing more then.
     pub fn clear(&mut self) -> Result<(), Fault> {
+        self.lead = Lead::default();
         self.begin().map_err(|error| self.given_up(&error))
     }
 
@@ -132,19 +157,23 @@ impl TreeJournal {
     }
 
     /// The journal takes nothing more. What is in it may not be so any more when it is read again:
-    /// it is emptied, if that can be done.
+    /// it is cut after what says where the tree goes. If that can't be done it is removed.
     fn given_up(&mut self, error: &io::Error) -> Fault {
         self.broken = true;
-        let _ = self.file.set_len(0).and_then(|()| self.file.sync_all());
+        let cut = self.file.set_len(self.lead.bytes());
+        if cut.and_then(|()| self.file.sync_all()).is_err() {
+            let _ = std::fs::remove_file(&self.path);
+        }
         io_fault(&self.path, error)
     }
 
     /// Removes the journal, which takes nothing more then. If it can't be removed it is emptied.
     ///
     /// # Errors
-    /// As [`Self::append`].
+    /// As [`Self::clear`].
     pub fn remove(&mut self) -> Result<(), Fault> {
         self.broken = true;
+        self.lead = Lead::default();
         std::fs::remove_file(&self.path).map_err(|error| self.given_up(&error))
     }
 
@@ -154,12 +183,16 @@ impl TreeJournal {
         }
         self.buffer.clear();
         let mut buffer = std::mem::take(&mut self.buffer);
+        let mut lead = self.lead;
         for record in records {
             let begin = buffer.len();
             record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
-            self.count(record, (buffer.len() - begin) as u64);
+            let (begin, end) = (begin as u64, buffer.len() as u64);
+            self.count(record, end - begin);
+            lead.note(record, self.bytes + begin, self.bytes + end);
         }
         self.file.write_all(&buffer)?;
+        self.lead = lead;
         self.bytes += buffer.len() as u64;
         buffer.clear();
         buffer.shrink_to(READ_BYTES);
@@ -209,11 +242,11 @@ impl TreeJournal {
         if file.try_lock().is_err() {
             return Err(io::Error::other("its successor is locked"));
         }
-        let old = std::mem::replace(&mut self.file, file);
+        let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead);
         let replaced = self.replace(&old, &path, &earlier);
         if replaced.is_err() {
-            // The one that has the name, which is to be emptied.
-            self.file = old;
+            // The one that has the name, which is to be cut.
+            (self.file, self.lead) = (old, lead);
         }
         replaced
     }
@@ -226,7 +259,10 @@ impl TreeJournal {
         for record in earlier.records() {
             let begin = buffer.len();
             record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
-            self.count(&record, (buffer.len() - begin) as u64);
+            let (begin, end) = (begin as u64, buffer.len() as u64);
+            self.count(&record, end - begin);
+            self.lead
+                .note(&record, self.bytes + begin, self.bytes + end);
             if buffer.len() >= READ_BYTES {
                 self.file.write_all(&buffer)?;
                 self.bytes += buffer.len() as u64;
@@ -255,6 +291,7 @@ impl TreeJournal {
         let (header, bytes) = (*records.header(), records.valid_bytes);
         drop(records);
         self.header = header;
+        self.lead = earlier.lead;
         self.file.set_len(bytes)?;
         self.file.seek(SeekFrom::End(0))?;
         self.bytes = bytes;
@@ -285,6 +322,7 @@ impl TreeJournal {
         self.bytes = HEADER_BYTES as u64;
         self.live = Directories::default();
         self.live_bytes = 0;
+        self.lead = Lead::default();
         Ok(())
     }
 }

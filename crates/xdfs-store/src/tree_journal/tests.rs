@@ -311,6 +311,46 @@ fn a_journal_that_fails_is_emptied() {
 }
 
 #[test]
+fn a_journal_that_fails_says_where_the_tree_goes() {
+    let root = Root {
+        path: b"/target".to_vec(),
+        inode: 0,
+        source_inode: 7,
+        was_there: true,
+    };
+    for compacted in [false, true] {
+        let (_folder, path) = place();
+        let (mut journal, _) = open(&path);
+        journal.begin_run().unwrap();
+        let first = [Record::Root(root.clone())];
+        journal.append(&first, false).unwrap();
+        // Later records don't stay.
+        let claim = Record::Directory(b"d".to_vec(), totals(1));
+        let known = Root {
+            inode: 5,
+            ..root.clone()
+        };
+        let claims = [claim.clone(), Record::Root(known.clone())];
+        journal.append(&claims, true).unwrap();
+        let needless = Record::Directory(vec![b'x'; 40_000], totals(1));
+        let fails = |journal: &mut TreeJournal| {
+            (0..4).any(|_| journal.append(slice::from_ref(&needless), true).is_err())
+        };
+        if compacted {
+            assert!(!fails(&mut journal));
+        }
+        std::fs::create_dir(path.with_extension("new")).unwrap();
+        assert!(fails(&mut journal));
+        assert!(journal.append(slice::from_ref(&claim), true).is_err());
+        drop(journal);
+        let (_, earlier) = open(&path);
+        assert!(earlier.is_empty() && earlier.has_run && !earlier.is_complete);
+        let expected = if compacted { &known } else { &root };
+        assert_eq!(earlier.root.as_ref(), Some(expected));
+    }
+}
+
+#[test]
 fn a_folder_that_is_missing_is_a_fault() {
     let (folder, _) = place();
     let path = folder.path().join("missing/journal");

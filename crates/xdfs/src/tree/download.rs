@@ -2,6 +2,7 @@
 
 mod end;
 mod seen;
+mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -19,15 +20,16 @@ use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store};
 
 use self::seen::{Came, Seen};
+use super::alike::{Listed, Waiting};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, local_mtime, mark_of, totals_of,
 };
 use super::moving::{
     Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
-use super::tracker::Known;
+use super::tracker::{Known, split};
 use super::{
-    Cut, Durability, Observer, ROUNDS, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
+    Cut, Durability, Observer, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
     is_directory, join, last_name, not_a_directory,
 };
 use crate::client::{Client, path_bytes};
@@ -139,6 +141,8 @@ pub(super) struct Download<'a> {
 /// What the listings tell.
 pub(super) enum Found {
     Entries(Vec<(Vec<u8>, Attributes)>),
+    /// Names that wait, since others may be taken for them.
+    Alike(Vec<(Vec<u8>, Attributes)>),
     /// All entries of a directory were told: so many are fetched, others were fetched earlier.
     Listed {
         directory: Vec<u8>,
@@ -151,11 +155,11 @@ pub(super) enum Found {
 
 /// Directories that wait to be listed.
 struct Directories {
-    state: Mutex<Waiting>,
+    state: Mutex<Unlisted>,
     changed: Condvar,
 }
 
-struct Waiting {
+struct Unlisted {
     paths: VecDeque<Vec<u8>>,
     /// Listings that run, and may find further directories.
     running: usize,
@@ -165,7 +169,7 @@ struct Waiting {
 impl Directories {
     fn new(root: Option<Attributes>) -> Self {
         Self {
-            state: Mutex::new(Waiting {
+            state: Mutex::new(Unlisted {
                 paths: VecDeque::from([Vec::new()]),
                 running: 0,
                 root,
@@ -174,7 +178,7 @@ impl Directories {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Unlisted> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,6 +246,18 @@ impl<'a> Download<'a> {
         provider: Option<&Provider<'_>>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        let result = self.drive(provider, report);
+        self.stop.store(true, Ordering::Relaxed);
+        result
+    }
+
+    /// Fetches what the provider names, or else what is in the directories that wait to be listed.
+    fn pass(
+        &self,
+        provider: Option<&Provider<'_>>,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let (found, entries) = mpsc::sync_channel(FOUND_WAITING);
         let listings = if self.cut.is_long {
             LISTINGS_LONG
@@ -259,9 +275,11 @@ impl<'a> Download<'a> {
                 }
             }
             drop(found);
-            let result = self.drive(&entries, report);
-            self.stop.store(true, Ordering::Relaxed);
-            self.directories.changed.notify_all();
+            let result = self.take_found(&entries, state, report);
+            if result.is_err() || report.is_stopped() {
+                self.stop.store(true, Ordering::Relaxed);
+                self.directories.changed.notify_all();
+            }
             drop(entries);
             result
         })
@@ -271,10 +289,8 @@ impl<'a> Download<'a> {
     fn list(&self, found: &mpsc::SyncSender<Found>) {
         while let Some(directory) = self.directories.take(&self.stop) {
             let finished = self.skip.as_ref().and_then(|skip| skip.of(&directory));
-            let mut listing = Listing {
-                finished: finished.map(|f| self.look_at(f)),
-                ..Listing::default()
-            };
+            let mut listing = Listing::default();
+            listing.finished = finished.map(|f| self.look_at(f, &mut listing.names));
             let mut is_well = true;
             for entry in self.client.list(&join(self.source, &directory)) {
                 if self.stop.load(Ordering::Relaxed) {
@@ -306,17 +322,21 @@ impl<'a> Download<'a> {
         }
     }
 
-    /// Which of the finished entries of a directory still stand here.
-    fn look_at(&self, mut finished: Finished) -> Finished {
+    /// Which of the finished entries of a directory still stand here: `names` is told them.
+    fn look_at(&self, mut finished: Finished, names: &mut Listed) -> Finished {
         if let Some(skip) = &self.skip {
             let path = xdfs_sys::fs::path_from_bytes(&join(&self.root, finished.path()));
             let entries = path.and_then(std::fs::read_dir).into_iter().flatten();
             for entry in entries.flatten() {
                 let name = path_bytes(Path::new(&entry.file_name()));
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    skip.see_directory(&mut finished, &name, || local_mtime(&entry.path()));
-                } else if let Some(mark) = local_mark(&entry.path()) {
-                    skip.see(&mut finished, &name, mark);
+                let is_moved = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    skip.see_directory(&mut finished, &name, || local_mtime(&entry.path()))
+                } else {
+                    local_mark(&entry.path())
+                        .is_some_and(|mark| skip.see(&mut finished, &name, mark))
+                };
+                if is_moved {
+                    names.moved(&name);
                 }
             }
             skip.seen_all(&mut finished);
@@ -328,17 +348,24 @@ impl<'a> Download<'a> {
         let is_directory = |a: &Attributes| a.kind == FileKind::Directory;
         let mut batch = std::mem::take(&mut listing.batch);
         let filter = &self.options.filter;
+        let mut alike = Vec::new();
         batch.retain(|(path, a)| {
             if filter.leaves_out(path, is_directory(a)) {
                 return false;
             }
+            let waits = listing.names.add(split(path).1) && !self.options.dry_run;
             let totals = self.finished(listing.finished.as_ref(), path, a);
             if let Some(totals) = &totals {
                 listing.taken.add(totals);
+            } else if waits {
+                alike.push((path.clone(), a.clone()));
             }
-            totals.is_none()
+            totals.is_none() && !waits
         });
-        listing.given += batch.len() as u64;
+        listing.given += (batch.len() + alike.len()) as u64;
+        if !alike.is_empty() {
+            let _ = found.send(Found::Alike(alike));
+        }
         let below = batch.iter().filter(|(_, a)| is_directory(a));
         self.directories.found(below.map(|(path, _)| path.clone()));
         if !batch.is_empty() {
@@ -382,26 +409,62 @@ impl<'a> Download<'a> {
         (true, first)
     }
 
-    /// Fetches what the listings find.
-    fn drive(&self, found: &mpsc::Receiver<Found>, report: &mut Report<'_>) -> Result<(), Fault> {
+    fn drive(&self, provider: Option<&Provider<'_>>, report: &mut Report<'_>) -> Result<(), Fault> {
         let keeper = self
             .keeper
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let mut state = Fetching::new(keeper, self.options.overwrite);
-        if let Some(root) = self.directories.lock().root.take() {
+        let root = self.directories.lock().root.take();
+        if let Some(root) = root {
             self.found_directory(&[], &root, &mut state, report);
             if !self.options.dry_run {
                 self.make_root(report)?;
             }
         }
+        self.pass(provider, &mut state, report)?;
+        self.drain(&mut state, report)?;
+        if self.options.dry_run || report.is_stopped() && state.keeper.is_none() {
+            return Ok(());
+        }
+        self.try_again(&mut state, report)?;
+        self.fetch_waiting(&mut state, report)?;
+        if !report.is_stopped() {
+            // What was fetched has its first names by now.
+            self.link(&mut state, report)?;
+        }
+        self.close_all(&mut state, report)?;
+        if report.has_moved() && self.options.durability != Durability::None {
+            journal::sync_local(self.root.clone())?;
+        }
+        let Some(mut keeper) = state.keeper else {
+            return Ok(());
+        };
+        let is_whole = !report.is_stopped() && report.result.failed == 0;
+        if !is_whole {
+            self.learn_root(&mut keeper)?;
+        }
+        let claims = report.tracker.as_mut().map(|tracker| tracker.take_claims());
+        keeper.finish(is_whole, claims.unwrap_or_default(), report)
+    }
+
+    /// Takes what the listings find.
+    fn take_found(
+        &self,
+        found: &mpsc::Receiver<Found>,
+        state: &mut Fetching,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         loop {
             match report.poll(found) {
                 Polled::Given(Found::Entries(entries)) => {
                     for (path, attributes) in entries {
-                        self.sort(path, attributes, &mut state, report)?;
+                        self.sort(path, attributes, state, report)?;
                     }
+                }
+                Polled::Given(Found::Alike(entries)) => {
+                    entries.into_iter().for_each(|e| state.waiting.add(e));
                 }
                 Polled::Given(Found::Listed {
                     directory,
@@ -419,44 +482,10 @@ impl<'a> Download<'a> {
                 }
                 Polled::Given(Found::Failed(path, fault)) => report.failed(&path, &fault),
                 Polled::Quiet => {}
-                Polled::Ended => break,
+                Polled::Ended => return Ok(()),
             }
-            self.keep_up(&mut state, report)?;
+            self.keep_up(state, report)?;
         }
-        self.drain(&mut state, report)?;
-        if self.options.dry_run || report.is_stopped() && state.keeper.is_none() {
-            return Ok(());
-        }
-        for round in 1..=ROUNDS {
-            if report.is_stopped() {
-                break;
-            }
-            let (again, ours) = report.take_again(round == ROUNDS);
-            if again.is_empty() && ours.is_empty() {
-                break;
-            }
-            self.fetch_again(again, self.options.overwrite, &mut state, report)?;
-            let ours = self.find_ours(ours, report);
-            self.fetch_again(ours, true, &mut state, report)?;
-        }
-        if !report.is_stopped() {
-            report.give_up_again();
-            // What was fetched has its first names by now.
-            self.link(&mut state, report)?;
-        }
-        self.close_all(&mut state, report)?;
-        if report.has_moved() && self.options.durability != Durability::None {
-            journal::sync_local(self.root.clone())?;
-        }
-        let Some(mut keeper) = state.keeper else {
-            return Ok(());
-        };
-        let is_whole = !report.is_stopped() && report.result.failed == 0;
-        if !is_whole {
-            self.learn_root(&mut keeper)?;
-        }
-        let claims = report.tracker.as_mut().map(|tracker| tracker.take_claims());
-        keeper.finish(is_whole, claims.unwrap_or_default(), report)
     }
 
     /// Waits for everything that is under way.
@@ -518,7 +547,6 @@ impl<'a> Download<'a> {
             return Ok(());
         };
         if !is_usable {
-            state.keeper = None;
             tracker.forgo_claims();
         } else if keeper.is_due(tracker.fresh()) {
             let whole = tracker.take_whole(1);
@@ -802,6 +830,7 @@ struct Listing {
     given: u64,
     taken: Totals,
     finished: Option<Finished>,
+    names: Listed,
 }
 
 /// What is under way.
@@ -821,6 +850,8 @@ struct Fetching {
     overwrite: bool,
     keeper: Option<Keeper>,
     ticked: Instant,
+    /// Names that others may be taken for.
+    waiting: Waiting<(Vec<u8>, Attributes)>,
 }
 
 impl Fetching {
@@ -837,6 +868,7 @@ impl Fetching {
             overwrite,
             keeper,
             ticked: Instant::now(),
+            waiting: Waiting::default(),
         }
     }
 }

@@ -33,6 +33,14 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// How names of journals begin and end.
 const NAME: (&str, &str) = ("tree-", ".journal");
 
+/// What it means that there is no journal.
+const WITHOUT: &str = "the tree is copied without a journal: if it is broken off, the same command \
+                       can't go on with it, and copies into what is there";
+
+/// What it means that a journal can't be written any more.
+const FAILED: &str = "the tree is copied without a journal: if it is broken off, what is there by \
+                      then is copied again";
+
 /// The two ends of a tree, as they were named.
 pub(super) enum Ends<'a> {
     Up(&'a Path, &'a [u8]),
@@ -48,6 +56,8 @@ pub(super) struct Keeper {
     answers: mpsc::Receiver<Result<(), Miss>>,
     thread: Option<thread::JoinHandle<()>>,
     is_busy: bool,
+    /// It takes claims.
+    is_usable: bool,
     due: Instant,
     /// Where the tree goes, and whether the journal knows it with its number.
     root: Option<Root>,
@@ -73,10 +83,12 @@ enum Miss {
     Journal(Fault),
 }
 
-/// Opens the journal of a tree. Without it, and with a warning, if that fails.
+/// Opens the journal of a tree. Without it, and with a warning, if that fails and there is none of
+/// an earlier run.
 ///
 /// # Errors
-/// [`Code::Busy`] if another run has it: both would write to one target.
+/// [`Code::Busy`] if another run has it: both would write to one target. Why the journal of an
+/// earlier run can't be used: only that says where the tree goes.
 pub(super) fn open(
     client: &Client,
     ends: &Ends<'_>,
@@ -86,26 +98,54 @@ pub(super) fn open(
     let Some(folder) = options.journal.as_ref().filter(|_| !options.dry_run) else {
         return Ok(None);
     };
-    let opened = key(client, ends, options).and_then(|key| {
-        make_folder(folder)?;
-        let path = path(folder, &key);
-        let mut nonce = [0; 16];
-        let random = getrandom::fill(&mut nonce);
-        random.map_err(|e| fault(&path, &e.to_string()))?;
-        remove_old(folder, &path);
-        let (mut journal, mut earlier) = TreeJournal::open(&path, key, nonce, options.begin_anew)?;
-        journal.append(&[Record::Run(false)], false)?;
-        earlier.begin_run();
-        Ok((journal, earlier))
-    });
-    match opened.and_then(|(journal, earlier)| Keeper::new(journal, earlier)) {
+    let key = match key(client, ends, options) {
+        Ok(key) => key,
+        Err(fault) => {
+            report.warn(&fault.hint(WITHOUT));
+            return Ok(None);
+        }
+    };
+    let path = path(folder, &key);
+    match open_at(folder, &path, key, options.begin_anew) {
         Ok(keeper) => Ok(Some(keeper)),
         Err(fault) if fault.code == Code::Busy => Err(fault),
+        Err(fault) if is_left(&path, options.begin_anew) => {
+            let hint = match options.begin_anew {
+                true => "remove it, or let it be written",
+                false => "let it be read and written, or use --no-resume to begin anew",
+            };
+            let cause = format!(
+                "{}; an earlier run left it, and only it says where the tree goes",
+                fault.cause
+            );
+            Err(Fault { cause, ..fault }.hint(hint))
+        }
         Err(fault) => {
-            report.warn(&fault.hint("the tree is copied without a journal"));
+            report.warn(&fault.hint(WITHOUT));
             Ok(None)
         }
     }
+}
+
+fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<Keeper, Fault> {
+    make_folder(folder)?;
+    let mut nonce = [0; 16];
+    let random = getrandom::fill(&mut nonce);
+    random.map_err(|e| fault(path, &e.to_string()))?;
+    remove_old(folder, path);
+    let (mut journal, mut earlier) = TreeJournal::open(path, key, nonce, anew)?;
+    journal.begin_run()?;
+    earlier.begin_run();
+    Keeper::new(journal, earlier)
+}
+
+/// Whether there is a journal of an earlier run. With `anew` one that can be removed is.
+fn is_left(path: &Path, anew: bool) -> bool {
+    let Ok(meta) = std::fs::symlink_metadata(path) else {
+        return false;
+    };
+    // One that could not be begun, or was emptied, says nothing.
+    !((anew || meta.len() == 0) && std::fs::remove_file(path).is_ok()) && meta.len() > 0
 }
 
 fn fault(path: &Path, cause: &str) -> Fault {
@@ -217,6 +257,7 @@ impl Keeper {
             answers,
             thread: Some(thread),
             is_busy: false,
+            is_usable: true,
             due: Instant::now() + FIRST_INTERVAL,
             root: None,
         })
@@ -261,14 +302,8 @@ impl Keeper {
         }
         self.earlier = Arc::default();
         let mut journal = self.journal();
-        let cleared = journal.clear();
-        if cleared
-            .and_then(|()| journal.append(&[Record::Run(false)], false))
-            .is_err()
-        {
-            // Better nothing than what isn't so. That it fails is told when it is used next.
-            let _ = journal.remove();
-        }
+        // It claims nothing in any case. A failure is told when it is used next.
+        let _ = journal.clear().and_then(|()| journal.begin_run());
         drop(journal);
         Ok(None)
     }
@@ -306,7 +341,10 @@ impl Keeper {
 
     /// Whether claims should be made now.
     pub(super) fn is_due(&self, fresh: u64) -> bool {
-        !self.is_busy && fresh > 0 && (Instant::now() >= self.due || fresh >= FRESH_MAX)
+        self.is_usable
+            && !self.is_busy
+            && fresh > 0
+            && (Instant::now() >= self.due || fresh >= FRESH_MAX)
     }
 
     /// Whether claims should be made whatever else would be good to wait for.
@@ -351,7 +389,8 @@ impl Keeper {
             Ok(()) => Ok(true),
             Err(Miss::Sync(fault)) => Err(fault),
             Err(Miss::Journal(fault)) => {
-                report.warn(&fault.hint("the tree is copied without a journal"));
+                self.is_usable = false;
+                report.warn(&fault.hint(FAILED));
                 Ok(false)
             }
         }
@@ -370,9 +409,8 @@ impl Keeper {
     ) -> Result<(), Fault> {
         if self.is_busy
             && let Ok(answer) = self.answers.recv()
-            && !self.answered(answer, report)?
         {
-            return Ok(());
+            self.answered(answer, report)?;
         }
         let mut journal = lock(&self.journal);
         let claims = claims.records(&self.header);
@@ -381,6 +419,9 @@ impl Keeper {
         let is_nothing = !has_root && claims.is_empty() && journal.is_empty();
         let ended = if is_whole || is_nothing {
             journal.remove()
+        } else if !self.is_usable {
+            // That was told.
+            Ok(())
         } else {
             let root = self.root.clone().map(Record::Root);
             let records = root.into_iter().chain(claims);
@@ -500,33 +541,41 @@ impl Skip {
     }
 
     /// A directory stands at the target. It is finished no more if something was made or removed in
-    /// it since.
+    /// it since. Returns whether it is finished.
     pub(super) fn see_directory(
         &self,
         finished: &mut Finished,
         name: &[u8],
         mtime_ns: impl FnOnce() -> Option<i64>,
-    ) {
-        if let Some((said, is_there)) = finished.directories.get_mut(name) {
-            *is_there = said.mtime_ns.is_none_or(|given| {
-                let found = mtime_ns();
-                found.is_some_and(|found| is_same_time(found, given))
-            });
-        }
+    ) -> bool {
+        let Some((said, is_there)) = finished.directories.get_mut(name) else {
+            return false;
+        };
+        *is_there = said.mtime_ns.is_none_or(|given| {
+            let found = mtime_ns();
+            found.is_some_and(|found| is_same_time(found, given))
+        });
+        *is_there
     }
 
-    /// Something else stands there.
-    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) {
-        let claim = self.header.claim(&finished.path, name, mark);
+    /// Something else stands there. Returns whether it is the work of an earlier run.
+    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) -> bool {
+        let path = &finished.path;
+        let claim = self.header.claim(path, name, mark);
+        let mut is_moved = finished.there.is_some()
+            && (self.earlier.was_finished(path)
+                || is_claimed(self.earlier.past_claims(path), claim));
         let claims = &finished.claims;
         if let Ok(at) = claims.binary_search_by_key(&claim.entry, |c| c.entry) {
             // Of a time in whole seconds is seen later whether it is the one that was claimed.
             let is_so = claims[at].version == claim.version || is_coarse(mark.mtime_ns);
             finished.seen[at] = is_so.then_some(mark.mtime_ns);
+            is_moved |= is_so;
         }
         if let Some(there) = &mut finished.there {
             there.insert(name.to_vec(), mark);
         }
+        is_moved
     }
 
     /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
@@ -549,9 +598,9 @@ impl Skip {
             records.push(Record::Entries(path, finished.claims.clone()));
         }
         let mut journal = lock(&self.journal);
-        if !records.is_empty() && journal.append(&records, true).is_err() {
-            // Better nothing than what isn't so. That it fails is told when it is used next.
-            let _ = journal.remove();
+        if !records.is_empty() {
+            // It claims nothing any more if that fails, which is told when it is used next.
+            let _ = journal.append(&records, true);
         }
     }
 

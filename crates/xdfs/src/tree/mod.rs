@@ -7,6 +7,7 @@
 //! one gets its times when nothing more is made in it. A journal keeps what is finished, so that a
 //! tree that was broken off goes on where it was.
 
+mod alike;
 mod download;
 mod filter;
 mod journal;
@@ -76,7 +77,9 @@ pub struct TreeOptions {
     /// again. After a call that came to its end with failures all directories are listed again, and
     /// files are left out that it moved and that have the same size and time at both ends. The
     /// journal is removed when nothing failed. A second call with the same journal at the same time
-    /// is refused with [`Code::Busy`]. Not for synchronisations, which look for themselves.
+    /// is refused with [`Code::Busy`]. So is one that can't use the journal that an earlier one
+    /// left, with the reason: only that says where the tree goes. If none can be made that is a
+    /// warning. Not for synchronisations, which look for themselves.
     pub journal: Option<PathBuf>,
     /// Begin anew: forget the journal, and the parts of large files that arrived earlier.
     pub begin_anew: bool,
@@ -197,6 +200,9 @@ impl TreeOptions {
 impl Client {
     /// Copies the tree `source` to `target`, a path on the server: into it if that is a directory
     /// that exists and `source` doesn't end in a slash, else as it. Waits for the end.
+    ///
+    /// Of names that the target's file system takes for one the first is kept, whatever may be
+    /// replaced; the others fail with [`Code::AlreadyExists`], directories with all in them.
     ///
     /// # Errors
     /// Why the tree could not be begun, or why the session ended. What fails of it is told to

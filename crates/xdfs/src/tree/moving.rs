@@ -1,16 +1,17 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::pack::{Content, Entry, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{Code, Fault, Limits, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
-use super::tracker::Tracker;
+use super::tracker::{OWNER_ALL, Tracker};
 use super::{LARGE_MAX, Observer, PACKS_MAX, SyncStep, TreeEvent, TreeOptions, TreeResult};
+use crate::paths::{Attributes, FileKind};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// How often progress is told.
@@ -46,6 +47,42 @@ pub(super) struct Again {
     pub(super) path: Vec<u8>,
     pub(super) mark: Option<Mark>,
     pub(super) fault: Fault,
+}
+
+/// The directories above entries that could not be made, or not replaced: those above first, one
+/// level after the other.
+pub(super) fn levels_above<'a>(again: impl Iterator<Item = &'a Again>) -> Vec<Vec<Vec<u8>>> {
+    let mut levels: Vec<BTreeSet<Vec<u8>>> = Vec::new();
+    for Again { path, fault, .. } in again {
+        if !matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
+            continue;
+        }
+        let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+        for (level, at) in std::iter::once(0).chain(slashes).enumerate() {
+            if levels.len() <= level {
+                levels.push(BTreeSet::new());
+            }
+            if !levels[level].contains(&path[..at]) {
+                levels[level].insert(path[..at].to_vec());
+            }
+        }
+    }
+    let levels = levels.into_iter();
+    levels.map(|level| level.into_iter().collect()).collect()
+}
+
+/// What gives the owner of a directory back the right to make something in it, if it isn't there.
+pub(super) fn opening<'p>(path: &'p [u8], found: &Attributes) -> Option<Entry<'p>> {
+    let is_closed = found.kind == FileKind::Directory && found.mode & OWNER_ALL != OWNER_ALL;
+    let mode = u16::try_from(found.mode | OWNER_ALL).ok();
+    is_closed.then(|| Entry {
+        path,
+        metadata: Metadata {
+            mode,
+            ..Metadata::default()
+        },
+        content: Content::Attributes,
+    })
 }
 
 /// What became of the wait for the next thing.
@@ -206,21 +243,23 @@ impl<'a> Report<'a> {
             self.failed(path, &fault);
             return;
         };
-        if is_directory || tracker.knows(path) {
-            tracker.made(path, false);
-            self.failed(path, &fault);
-            return;
-        }
+        let is_directory = is_directory || tracker.knows(path);
         let is_ours = fault.code == Code::AlreadyExists && self.has_run && mark.is_some();
+        // An earlier run may have set the mode of the directory, which was whole.
+        let is_closed = fault.code == Code::PermissionDenied && self.has_run;
+        let may_pass = !is_directory && (is_ours || may_pass(&fault));
         if let Some(again) = &mut self.again
             && again.len() < AGAIN_MAX
-            && (is_ours || may_pass(&fault))
+            && (is_closed || may_pass)
         {
             let path = path.to_vec();
             again.push(Again { path, mark, fault });
-            return;
+        } else if is_directory {
+            tracker.made(path, false);
+            self.failed(path, &fault);
+        } else {
+            self.lost(path, &fault);
         }
-        self.lost(path, &fault);
     }
 
     /// Likewise of one that is known.
@@ -262,10 +301,26 @@ impl<'a> Report<'a> {
 
     /// An entry wasn't moved, and isn't tried again.
     pub(super) fn lost(&mut self, path: &[u8], fault: &Fault) {
-        if let Some(tracker) = &mut self.tracker {
-            tracker.settled(path, Err(()));
+        match &mut self.tracker {
+            Some(tracker) if tracker.knows(path) => tracker.made(path, false),
+            Some(tracker) => tracker.settled(path, Err(())),
+            None => {}
         }
         self.failed(path, fault);
+    }
+
+    /// A directory isn't moved, nor anything in it.
+    pub(super) fn lost_directory(&mut self, path: &[u8], fault: &Fault) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.listed(path, 0, &Totals::default(), true);
+            tracker.made(path, false);
+        }
+        self.failed(path, fault);
+    }
+
+    /// What fails from now on is tried again.
+    pub(super) fn keep_again(&mut self) {
+        self.again.get_or_insert_default();
     }
 
     /// What is kept to be tried again has failed.

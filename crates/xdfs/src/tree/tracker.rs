@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use xdfs_store::tree_journal::{Finished, Header, Mark, Record, Totals};
 
 /// What the owner of a directory needs to make something in it.
-const OWNER_ALL: u32 = 0o700;
+pub(super) const OWNER_ALL: u32 = 0o700;
 
 /// What is known of a directory that isn't whole.
 #[derive(Debug, Default)]

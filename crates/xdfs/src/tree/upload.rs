@@ -2,6 +2,8 @@
 
 mod end;
 mod known;
+mod waiting;
+mod walk;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -15,21 +17,20 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::{Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{DigestKind, Fault};
-use xdfs_store::local::{self, Added};
+use xdfs_store::local;
 use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store as _};
 
-use self::known::{inode, metadata_of, several_names};
-use super::journal::{
-    self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, mark_of, totals_of,
-};
+use self::known::{inode, metadata_of};
+use super::alike::{Pathed, Waiting};
+use super::journal::{self, Ends, Keeper, MakeDurable, Skip};
 use super::moving::{
     Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over, transfer_options,
     wait_for_durable_pack,
 };
 use super::tracker::Whole;
 use super::{
-    Cut, Durability, Observer, ROUNDS, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
+    Cut, Durability, Observer, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
     is_directory, join, last_name, not_a_directory,
 };
 use crate::client::{Client, path_bytes};
@@ -56,6 +57,8 @@ pub(super) enum Made {
         items: Vec<Item>,
     },
     Large(Vec<u8>),
+    /// A name that waits, since another may be taken for it.
+    Alike(Found),
     /// A further name, and the first one.
     Link(Vec<u8>, Vec<u8>),
     Directories(Vec<Vec<u8>>),
@@ -81,6 +84,12 @@ pub(super) enum Made {
 pub(super) struct Found {
     pub(super) path: Vec<u8>,
     pub(super) is_directory: bool,
+}
+
+impl Pathed for Found {
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
 }
 
 /// Where names come from if not from the walker.
@@ -199,6 +208,8 @@ struct Sending {
     /// What was whole when claims became due is being set.
     flushed: bool,
     ticked: Instant,
+    /// Names that others may be taken for.
+    waiting: Waiting<Found>,
 }
 
 impl<'a> Upload<'a> {
@@ -231,6 +242,19 @@ impl<'a> Upload<'a> {
         provider: Option<&Provider<'_>>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        let result = self.drive(provider, report);
+        self.stop.store(true, Ordering::Relaxed);
+        result
+    }
+
+    /// Moves what the provider names, or else what is found from `roots` on.
+    fn pass(
+        &self,
+        provider: Option<&Provider<'_>>,
+        roots: Vec<Found>,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
         let (made, products) = mpsc::sync_channel(MADE_WAITING);
         let queue = Mutex::new(queue);
@@ -239,7 +263,7 @@ impl<'a> Upload<'a> {
             let walker_made = made.clone();
             scope.spawn(move || match provider {
                 Some(provide) => provide(self, &found, &walker_made),
-                None => self.walk(&found, &walker_made),
+                None => self.walk(roots, &found, &walker_made),
             });
             for _ in 0..(cores / 2).clamp(1, PACKERS_MAX) {
                 let (made, queue) = (made.clone(), &queue);
@@ -253,133 +277,34 @@ impl<'a> Upload<'a> {
                 });
             }
             drop(made);
-            let result = self.drive(&products, report);
-            // The others end when nobody takes what they make.
-            self.stop.store(true, Ordering::Relaxed);
+            let result = self.take_products(&products, sending, report);
+            if result.is_err() || report.is_stopped() {
+                // The others end when nobody takes what they make.
+                self.stop.store(true, Ordering::Relaxed);
+            }
             drop(products);
             result
         })
     }
 
+    fn take_products(
+        &self,
+        products: &mpsc::Receiver<Made>,
+        sending: &mut Sending,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        loop {
+            match report.poll(products) {
+                Polled::Given(product) => self.take_product(product, sending, report)?,
+                Polled::Quiet => {}
+                Polled::Ended => return Ok(()),
+            }
+            self.keep_up(sending, report)?;
+        }
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    /// The walker: names in batches, directories before what is in them.
-    fn walk(&self, found: &mpsc::SyncSender<Vec<Found>>, made: &mpsc::SyncSender<Made>) {
-        let mut directories = vec![Vec::new()];
-        let mut batch = vec![Found {
-            path: Vec::new(),
-            is_directory: true,
-        }];
-        while let Some(directory) = directories.pop() {
-            if self.is_stopped() {
-                return;
-            }
-            let finished = self.finished_in(&directory);
-            let (mut given, mut taken) = (0, Totals::default());
-            let mut is_well = true;
-            let mut failed = |error: &std::io::Error| {
-                let fault = Fault::from_io("list a directory", &directory, error);
-                let _ = made.send(Made::Failed(directory.clone(), fault));
-                is_well = false;
-            };
-            let entries = match std::fs::read_dir(self.local(&directory)) {
-                Ok(entries) => Some(entries),
-                Err(error) => {
-                    failed(&error);
-                    None
-                }
-            };
-            for entry in entries.into_iter().flatten() {
-                let entry = entry.and_then(|e| Ok((e.file_type()?.is_dir(), e)));
-                let (is_directory, entry) = match entry {
-                    Ok(entry) => entry,
-                    Err(error) => {
-                        failed(&error);
-                        break;
-                    }
-                };
-                let path = join(&directory, &path_bytes(Path::new(&entry.file_name())));
-                if self.options.filter.leaves_out(&path, is_directory) {
-                    continue;
-                }
-                if let Some(totals) = self.is_finished(finished.as_ref(), &path, is_directory) {
-                    taken.add(&totals);
-                    continue;
-                }
-                given += 1;
-                if is_directory {
-                    directories.push(path.clone());
-                }
-                batch.push(Found { path, is_directory });
-                if batch.len() >= BATCH_NAMES && found.send(std::mem::take(&mut batch)).is_err() {
-                    return;
-                }
-            }
-            let listed = Made::Listed {
-                directory,
-                entries: given,
-                taken,
-                is_well,
-            };
-            if made.send(listed).is_err() {
-                return;
-            }
-        }
-        let _ = found.send(batch);
-    }
-
-    /// What of a directory is finished and still stands at the target.
-    fn finished_in(&self, directory: &[u8]) -> Option<Finished> {
-        let skip = self.skip.as_ref()?;
-        let mut finished = skip.of(directory)?;
-        for entry in self.client.list(&join(&self.root, directory)) {
-            match entry {
-                Ok(entry) if is_directory(Some(&entry.attributes)) => {
-                    let mtime_ns = || Some(entry.attributes.mtime_ns);
-                    skip.see_directory(&mut finished, &entry.name, mtime_ns);
-                }
-                Ok(entry) => {
-                    if let Some(mark) = mark_of(&entry.attributes) {
-                        skip.see(&mut finished, &entry.name, mark);
-                    }
-                }
-                // The journal is as true as before.
-                Err(fault) if ends_session(&fault) => return None,
-                Err(_) => break,
-            }
-            if self.is_stopped() {
-                return None;
-            }
-        }
-        skip.seen_all(&mut finished);
-        Some(finished)
-    }
-
-    /// What an entry has that an earlier run finished.
-    fn is_finished(
-        &self,
-        finished: Option<&Finished>,
-        path: &[u8],
-        is_directory: bool,
-    ) -> Option<Totals> {
-        let (skip, finished) = (self.skip.as_ref()?, finished?);
-        if is_directory {
-            return finished.directory(path);
-        }
-        if !finished.has_entries() {
-            return None;
-        }
-        let mark = local_mark(&self.local(path))?;
-        if !skip.entry(finished, path, mark) {
-            return None;
-        }
-        if self.options.hard_links {
-            // Further names of it are links to this one.
-            self.first_name(path);
-        }
-        Some(totals_of(mark))
     }
 
     fn local(&self, path: &[u8]) -> PathBuf {
@@ -388,82 +313,6 @@ impl<'a> Upload<'a> {
             // A name that this system can't have was not found on it.
             Err(_) => self.source.to_path_buf(),
         }
-    }
-
-    /// A packer: reads what was found into packs.
-    fn gather(
-        &self,
-        queue: &Mutex<mpsc::Receiver<Vec<Found>>>,
-        made: &mpsc::SyncSender<Made>,
-    ) -> Result<(), Fault> {
-        let mut gather = self.pack_source()?;
-        let mut pack = self.begin_pack();
-        loop {
-            let batch = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(batch) = batch else { break };
-            let mut directories = Vec::new();
-            for found in batch {
-                // Who finds the names is not to wait for a place for them.
-                if self.is_stopped() {
-                    break;
-                }
-                if self.options.hard_links && !found.is_directory {
-                    let (is_several, first) = self.first_name(&found.path);
-                    if is_several {
-                        let _ = made.send(Made::Several(found.path.clone()));
-                    }
-                    if let Some(first) = first {
-                        let _ = made.send(Made::Link(found.path, first));
-                        continue;
-                    }
-                }
-                let mut added = gather.add(&found.path, &mut pack);
-                if matches!(added, Added::Full) {
-                    self.send(&mut pack, made);
-                    added = gather.add(&found.path, &mut pack);
-                }
-                if found.is_directory {
-                    directories.push(found.path.clone());
-                }
-                match added {
-                    Added::Done => {
-                        let begun = self.packs.load(Ordering::Relaxed);
-                        if pack.len() >= self.cut.pack_bytes(begun) {
-                            self.send(&mut pack, made);
-                        }
-                    }
-                    // A pack of its own had no room either.
-                    Added::Full | Added::Large(_) => {
-                        let _ = made.send(Made::Large(found.path));
-                    }
-                    Added::Failed(fault) => {
-                        let _ = made.send(Made::Missed {
-                            path: found.path,
-                            is_directory: found.is_directory,
-                            fault,
-                        });
-                    }
-                }
-            }
-            if !directories.is_empty() {
-                let _ = made.send(Made::Directories(directories));
-            }
-        }
-        self.send(&mut pack, made);
-        Ok(())
-    }
-
-    /// Whether a file has several names, and for a further one the one that was first.
-    fn first_name(&self, path: &[u8]) -> (bool, Option<Vec<u8>>) {
-        let Some(key) = several_names(&self.local(path)) else {
-            return (false, None);
-        };
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = names.get(&key).cloned();
-        if first.is_none() {
-            names.insert(key, path.to_vec());
-        }
-        (true, first)
     }
 
     /// What takes from the source into packs.
@@ -490,8 +339,7 @@ impl<'a> Upload<'a> {
         });
     }
 
-    /// Moves what the packers make.
-    fn drive(&self, products: &mpsc::Receiver<Made>, report: &mut Report<'_>) -> Result<(), Fault> {
+    fn drive(&self, provider: Option<&Provider<'_>>, report: &mut Report<'_>) -> Result<(), Fault> {
         let keeper = self
             .keeper
             .lock()
@@ -508,39 +356,22 @@ impl<'a> Upload<'a> {
             keeper,
             flushed: false,
             ticked: Instant::now(),
+            waiting: Waiting::default(),
         };
-        loop {
-            match report.poll(products) {
-                Polled::Given(product) => self.take_product(product, &mut sending, report)?,
-                Polled::Quiet => {}
-                Polled::Ended => break,
-            }
-            self.keep_up(&mut sending, report)?;
-        }
+        let root = Found {
+            path: Vec::new(),
+            is_directory: true,
+        };
+        self.pass(provider, vec![root], &mut sending, report)?;
         self.drain(&mut sending, report)?;
         if self.options.dry_run || report.is_stopped() && sending.keeper.is_none() {
             return Ok(());
         }
-        for round in 1..=ROUNDS {
-            if report.is_stopped() {
-                break;
-            }
-            let (again, ours) = report.take_again(round == ROUNDS);
-            if again.is_empty() && ours.is_empty() {
-                break;
-            }
-            self.send_again(again, self.options.overwrite, &mut sending, report)?;
-            let ours = self.find_ours(ours, report)?;
-            self.send_again(ours, true, &mut sending, report)?;
-        }
+        self.try_again(&mut sending, report)?;
+        self.send_waiting(&mut sending, report)?;
         if !report.is_stopped() {
             report.give_up_again();
-            // What was moved has its first names by now.
-            let links = std::mem::take(&mut sending.links);
-            self.send_entries(
-                links.iter().map(|(path, first)| (path, Last::Link(first))),
-                report,
-            )?;
+            self.link(&mut sending, report)?;
         }
         self.close_all(&mut sending, report)?;
         let is_durable = self.options.durability != Durability::None;
@@ -597,6 +428,7 @@ impl<'a> Upload<'a> {
                 }
                 self.start_large(path, self.options.overwrite, sending, report)?;
             }
+            Made::Alike(found) => sending.waiting.add(found),
             Made::Link(path, first) => sending.links.push((path, first)),
             Made::Directories(paths) if report.tracker.is_none() => {
                 sending.directories.extend(paths);
@@ -703,7 +535,6 @@ impl<'a> Upload<'a> {
         };
         let (is_due, is_late) = (keeper.is_due(tracker.fresh()), keeper.is_late());
         if !keeper.poll(report)? {
-            sending.keeper = None;
             if let Some(tracker) = &mut report.tracker {
                 tracker.forgo_claims();
             }

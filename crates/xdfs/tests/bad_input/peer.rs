@@ -176,12 +176,7 @@ impl Peer {
     pub(crate) fn next(&mut self) -> Heard {
         match self.read_next() {
             Ok(heard) => heard,
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut
-                ) =>
-            {
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 panic!("nothing came")
             }
             Err(_) => Heard::End,

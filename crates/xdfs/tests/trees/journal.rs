@@ -13,21 +13,21 @@ use crate::picture::{assert_same, hard_tree};
 use crate::support::{Folders, Serving, client};
 
 /// What came of a tree, and what was told meanwhile.
-struct Run {
-    result: Result<TreeResult, Fault>,
-    failed: Vec<(Vec<u8>, Code)>,
-    warnings: Vec<Fault>,
+pub(crate) struct Run {
+    pub(crate) result: Result<TreeResult, Fault>,
+    pub(crate) failed: Vec<(Vec<u8>, Code)>,
+    pub(crate) warnings: Vec<Fault>,
 }
 
-struct Scene {
-    folders: Folders,
+pub(crate) struct Scene {
+    pub(crate) folders: Folders,
     _server: Serving,
     client: Client,
     up: bool,
 }
 
 impl Scene {
-    fn new(seed: u64, up: bool) -> Self {
+    pub(crate) fn new(seed: u64, up: bool) -> Self {
         let folders = Folders::new(seed);
         let server = Serving::start(&folders.root(), |_| {});
         let client = client(server.addr, |_| {});
@@ -39,32 +39,32 @@ impl Scene {
         }
     }
 
-    fn source(&self) -> PathBuf {
+    pub(crate) fn source(&self) -> PathBuf {
         match self.up {
             true => self.folders.here("tree"),
             false => self.folders.there("tree"),
         }
     }
 
-    fn target(&self) -> PathBuf {
+    pub(crate) fn target(&self) -> PathBuf {
         match self.up {
             true => self.folders.there("copy"),
             false => self.folders.here("copy"),
         }
     }
 
-    fn journals(&self) -> PathBuf {
+    pub(crate) fn journals(&self) -> PathBuf {
         self.folders.here("state/trees")
     }
 
     /// The journals that are there.
-    fn found(&self) -> Vec<PathBuf> {
+    pub(crate) fn found(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.journals());
         let entries = entries.into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    fn options(&self) -> TreeOptions {
+    pub(crate) fn options(&self) -> TreeOptions {
         TreeOptions {
             journal: Some(self.journals()),
             ..TreeOptions::default()
@@ -72,7 +72,7 @@ impl Scene {
     }
 
     /// Copies the tree, and stops when so many files have arrived.
-    fn run(&self, options: &TreeOptions, stop_at: u64) -> Run {
+    pub(crate) fn run(&self, options: &TreeOptions, stop_at: u64) -> Run {
         let (mut failed, mut warnings) = (Vec::new(), Vec::new());
         let mut observer = |event: TreeEvent<'_>| {
             match event {
@@ -98,7 +98,7 @@ impl Scene {
     }
 
     /// Copies a part of the tree.
-    fn part(&self, stop_at: u64) {
+    pub(crate) fn part(&self, stop_at: u64) {
         let options = TreeOptions {
             rate_bytes_per_s_max: Some(8_000_000),
             ..self.options()
@@ -111,7 +111,7 @@ impl Scene {
 
     /// Copies the rest: nothing fails, and no journal is left.
     #[track_caller]
-    fn rest(&self) -> TreeResult {
+    pub(crate) fn rest(&self) -> TreeResult {
         let run = self.run(&self.options(), u64::MAX);
         assert_eq!((run.failed, run.warnings), (vec![], vec![]));
         assert_eq!(self.found(), Vec::<PathBuf>::new());
@@ -119,14 +119,19 @@ impl Scene {
     }
 }
 
-const FILES: u64 = 1500;
+pub(crate) const FILES: u64 = 1500;
 
 /// 30 directories in 3 directories, with 50 files of 40 KiB each.
-fn even_tree(root: &Path) {
+pub(crate) fn even_tree(root: &Path) {
+    tree_of(root, 40 << 10);
+}
+
+/// Likewise, with files of so many bytes.
+pub(crate) fn tree_of(root: &Path, bytes: usize) {
     for n in 0..FILES {
         let directory = root.join(format!("{}/{}", n % 3, n % 30));
         fs::create_dir_all(&directory).unwrap();
-        let content = n.to_be_bytes().repeat(5 * 1024);
+        let content = n.to_be_bytes().repeat(bytes / 8);
         fs::write(directory.join(format!("f{n}")), content).unwrap();
     }
 }

@@ -6,7 +6,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(target_os = "linux")]
+mod alike;
 mod beside;
+#[cfg(target_os = "linux")]
+mod closed;
 mod delta;
 mod holes;
 mod journal;
@@ -15,3 +19,5 @@ mod picture;
 mod refused;
 mod scene;
 mod sync;
+#[cfg(target_os = "linux")]
+mod unkept;

@@ -7,9 +7,9 @@ use xdfs_proto::Fault;
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::Store as _;
 
-use super::{Download, Fetching};
+use super::{Download, Fetching, local_attributes};
 use crate::tree::journal::local_mark;
-use crate::tree::moving::{Again, Item, Kind, Report};
+use crate::tree::moving::{Again, Item, Kind, Report, opening};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
 
@@ -56,6 +56,38 @@ impl Download<'_> {
         self.close(whole, report)
     }
 
+    /// Gives the owner of directories here what is needed to go on in them. They get their modes
+    /// when they are whole.
+    pub(super) fn open_up(&self, levels: Vec<Vec<Vec<u8>>>) {
+        for level in levels {
+            let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+            for path in &level {
+                // What can't be seen or set is told by what is made in it.
+                let Ok(Some(found)) = local_attributes(&join(&self.root, path)) else {
+                    continue;
+                };
+                let Some(entry) = opening(path, &found) else {
+                    continue;
+                };
+                if !pack.entry(&entry) {
+                    let empty = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+                    self.set_now(std::mem::replace(&mut pack, empty));
+                    // A path is shorter than any pack.
+                    let _ = pack.entry(&entry);
+                }
+            }
+            self.set_now(pack);
+        }
+    }
+
+    fn set_now(&self, pack: PackWriter) {
+        if !pack.is_empty() {
+            let (memory, length) = pack.finish();
+            // What it could not set is told by what can't be made there.
+            let _ = self.store.write_pack(&self.root, true, &memory[..length]);
+        }
+    }
+
     /// Tries entries again.
     pub(super) fn fetch_again(
         &self,
@@ -91,10 +123,13 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Gives files their further names.
-    pub(super) fn link(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
-        let links = std::mem::take(&mut state.links);
-        let mut links = &links[..];
+    /// Gives files these further names.
+    pub(super) fn make_links(
+        &self,
+        links: &[(Vec<u8>, Vec<u8>)],
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let mut links = links;
         while !links.is_empty() {
             let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
             let fits = links.iter().take_while(|(path, first)| {
@@ -125,7 +160,6 @@ impl Download<'_> {
             }
             links = rest;
         }
-        report.give_up_again();
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWrit
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
+use super::alike::Waits;
 use super::delta::{self, Candidate, Preparation};
 use super::plan::{Action, Extra, Give, Late, Renaming};
 use crate::client::{Client, path_bytes};
@@ -471,6 +472,26 @@ impl<'a> Carrier<'a> {
         })?;
         self.set(renamed.iter().map(|(path, a)| (path, a)), report)?;
         Ok(renamed.len() as u64)
+    }
+
+    /// Of entries that waited those under whose names nothing stands. The others failed.
+    pub(super) fn keep_missing(
+        &self,
+        waited: Vec<Waits>,
+        report: &mut Report<'_>,
+    ) -> Result<Vec<Waits>, Fault> {
+        let mut missing = Vec::new();
+        let calls = waited.into_iter().map(|waits| {
+            let path = self.at(&waits.path);
+            let follow = false;
+            (waits, Call::Stat { path, follow })
+        });
+        self.call_all(calls, report, &mut |waits, result, report| match result {
+            Ok(()) => report.failed(&waits.path, &waits.fault()),
+            Err(fault) if fault.code == Code::NotFound => missing.push(waits),
+            Err(fault) => report.failed(&waits.path, &fault),
+        })?;
+        Ok(missing)
     }
 
     /// Puts large files where something stands that is no file and no directory: each comes whole

@@ -3,6 +3,7 @@
 //! The comparison (`plan`) sees both sides through `side`, which only looks, and gives actions.
 //! Only `carry` has the means to carry them out: the movers of whole trees, fed with these paths.
 
+mod alike;
 mod carry;
 mod delta;
 mod plan;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
+use super::alike::Waiting;
 use super::moving::{Item, Kind, Report};
 use super::{Cut, Durability, Observer, SyncStep, TreeOptions, TreeResult, not_a_directory};
 use crate::client::{Client, path_bytes};
@@ -88,7 +90,9 @@ impl Client {
     /// # Errors
     /// Why it could not be begun, or why the session ended. An empty source with
     /// [`SyncOptions::delete`] and without `force` is one. What fails of the tree is told to
-    /// `observer` and counted in the result; then nothing is deleted.
+    /// `observer` and counted in the result; then nothing is deleted. Of names that the target's
+    /// file system takes for one the first is kept, and the others fail; one that is there in
+    /// another spelling keeps that.
     pub fn sync_to(
         &self,
         source: &Path,
@@ -230,14 +234,18 @@ struct Sync<'a> {
 }
 
 impl Sync<'_> {
-    fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Outcome {
-        let comparison = Comparison {
+    fn comparison<'s>(&'s self, stop: &'s AtomicBool) -> Comparison<'s> {
+        Comparison {
             source: self.source,
             target: self.target,
             options: self.options,
             stop,
-        };
+        }
+    }
+
+    fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Outcome {
         let (source, target) = &self.roots;
+        let comparison = self.comparison(stop);
         comparison.run(source.clone(), target.as_ref(), give)
     }
 
@@ -313,6 +321,25 @@ impl Sync<'_> {
             if may_delete {
                 tell_copy(path, attributes, false, report);
             }
+        }
+        let mut waiting = outcome.waiting;
+        while !waiting.is_empty() {
+            let stop = AtomicBool::new(false);
+            let comparison = self.comparison(&stop);
+            let more = comparison.run_waiting(&waiting, &mut |action| {
+                match action {
+                    Action::Copy {
+                        path, attributes, ..
+                    } => tell_copy(&path, &attributes, false, report),
+                    Action::Failed { path, fault } => report.failed(&path, &fault),
+                    Action::Set { .. } => {}
+                }
+                !report.is_stopped()
+            });
+            if let Some(fault) = more.fault {
+                return Err(fault);
+            }
+            waiting = more.waiting;
         }
         if may_delete {
             for extra in &outcome.extras {
@@ -461,11 +488,46 @@ impl Sync<'_> {
                 report,
             )?;
         }
+        self.carry_waiting(carrier, outcome, report)?;
         if may_delete && report.result.failed <= outcome.harmless && !report.is_stopped() {
             self.delete(carrier, extras, report)
         } else {
             self.counts.kept += extras.len() as u64;
             Ok(())
+        }
+    }
+
+    /// Moves what waited, unless something means it by now.
+    fn carry_waiting(
+        &self,
+        carrier: &Carrier<'_>,
+        outcome: &mut Outcome,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let mut waiting = Waiting::default();
+        let mut found = std::mem::take(&mut outcome.waiting);
+        loop {
+            found.drain(..).for_each(|waits| waiting.add(waits));
+            if waiting.is_empty() || report.is_stopped() {
+                return Ok(());
+            }
+            let round = carrier.keep_missing(waiting.take_round(), report)?;
+            let compared = Mutex::new(Outcome::default());
+            carrier.carry(
+                &|stop, give| {
+                    let more = self.comparison(stop).run_waiting(&round, give);
+                    *compared.lock().unwrap_or_else(PoisonError::into_inner) = more;
+                },
+                report,
+            )?;
+            let more = compared.into_inner();
+            let more = more.unwrap_or_else(PoisonError::into_inner);
+            if let Some(fault) = more.fault {
+                return Err(fault);
+            }
+            outcome.harmless += more.harmless;
+            outcome.directories.extend(more.directories);
+            found = more.waiting;
         }
     }
 

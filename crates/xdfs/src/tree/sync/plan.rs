@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
+use super::alike::{Alike, Found, Waits, same};
 use super::side::{Asked, Essence, Side, essence};
 use super::{Compare, SyncOptions};
 use crate::paths::{Attributes, Entry, FileKind};
@@ -20,7 +21,7 @@ use crate::tree::{SMALL_BYTES_MAX, join};
 const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
 /// Contents that are compared at once.
-const QUESTIONS_MAX: usize = 16;
+pub(super) const QUESTIONS_MAX: usize = 16;
 /// Set-user-id and set-group-id, which servers don't give to files.
 const SET_ID: u32 = 0o6000;
 
@@ -75,6 +76,8 @@ pub(super) struct Outcome {
     pub(super) swaps: Vec<Late>,
     /// What goes where something is in the way.
     pub(super) late: Vec<Late>,
+    /// What goes when all that is done: its name may mean something else then.
+    pub(super) waiting: Vec<Waits>,
     pub(super) extras: Vec<Extra>,
     /// Directories in which something changes, or that aren't as in the source.
     pub(super) directories: BTreeMap<Vec<u8>, Attributes>,
@@ -188,6 +191,23 @@ impl State<'_, '_> {
         }
     }
 
+    /// An entry goes when another is there for which its name may be taken.
+    fn wait(
+        &mut self,
+        path: Vec<u8>,
+        attributes: Attributes,
+        other: Vec<u8>,
+        directory: &Directory,
+    ) {
+        if is_moved(attributes.kind) {
+            self.touch(directory);
+            let waits = Waits::new(path, attributes, other);
+            self.outcome.waiting.push(waits);
+        } else {
+            self.failed_harmlessly(&path, not_moved(&path));
+        }
+    }
+
     /// An entry of the target stays, and so do the directories above it.
     fn keep(&mut self, path: &[u8]) {
         for path in upwards(path) {
@@ -242,15 +262,9 @@ fn is_same_time(source: i64, target: i64) -> bool {
     source == target || [100, 1_000, 1_000_000, 1_000_000_000].into_iter().any(cut)
 }
 
-impl<'a> Comparison<'a> {
-    /// Compares the trees. The roots are there, or are `None`.
-    pub(super) fn run<'g>(
-        &'a self,
-        source: Option<Attributes>,
-        target: Option<&Attributes>,
-        give: &'g mut Give<'g>,
-    ) -> Outcome {
-        let mut state = State {
+impl<'a, 'g> State<'a, 'g> {
+    fn new(give: &'g mut Give<'g>) -> Self {
+        Self {
             give,
             wanted: true,
             outcome: Outcome::default(),
@@ -259,7 +273,19 @@ impl<'a> Comparison<'a> {
             questions: VecDeque::new(),
             missing: Vec::new(),
             kept: HashSet::new(),
-        };
+        }
+    }
+}
+
+impl<'a> Comparison<'a> {
+    /// Compares the trees. The roots are there, or are `None`.
+    pub(super) fn run<'g>(
+        &'a self,
+        source: Option<Attributes>,
+        target: Option<&Attributes>,
+        give: &'g mut Give<'g>,
+    ) -> Outcome {
+        let mut state = State::new(give);
         let place = match (source, target) {
             (Some(source), Some(target)) => {
                 self.compare_directories(Vec::new(), &source, target, &mut state);
@@ -276,6 +302,27 @@ impl<'a> Comparison<'a> {
             path: Vec::new(),
             place,
         }));
+        self.end(state)
+    }
+
+    /// Goes on with entries that waited, with all that is in them: they aren't at the target.
+    pub(super) fn run_waiting<'g>(&'a self, waited: &[Waits], give: &'g mut Give<'g>) -> Outcome {
+        let mut state = State::new(give);
+        for Waits {
+            path, attributes, ..
+        } in waited
+        {
+            if attributes.kind == FileKind::Directory {
+                let place = Standing::Source(attributes.clone(), false);
+                let path = path.clone();
+                state.stack.push(Visit { path, place });
+            }
+            state.copy(path.clone(), attributes.clone(), false);
+        }
+        self.end(state)
+    }
+
+    fn end(&'a self, mut state: State<'a, '_>) -> Outcome {
         let walked = self.walk(&mut state);
         let ended = walked.and_then(|()| self.finish(&mut state));
         state.outcome.fault = ended.err();
@@ -342,7 +389,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
+    pub(super) fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
         let is_directory = entry.attributes.kind == FileKind::Directory;
         self.options.tree.filter.leaves_out(path, is_directory)
     }
@@ -363,11 +410,19 @@ impl<'a> Comparison<'a> {
             }
             Standing::Source(attributes, is_late) => {
                 if let Some(source) = self.list(self.source, &path, state)? {
+                    let mut alike = self.find_alike(&path, &source, &[])?;
                     let directory = Rc::new((path, attributes));
                     for entry in source {
                         let path = join(&directory.0, &entry.name);
-                        if !self.leaves_out(&path, &entry) {
-                            self.only_source(path, entry.attributes, is_late, &directory, state);
+                        if self.leaves_out(&path, &entry) {
+                            continue;
+                        }
+                        let (found, attributes) = (alike.take(&entry.name), entry.attributes);
+                        match found {
+                            Some(Found::Waits(other)) => {
+                                state.wait(path, attributes, other, &directory);
+                            }
+                            _ => self.only_source(path, attributes, is_late, &directory, state),
                         }
                     }
                 }
@@ -398,10 +453,11 @@ impl<'a> Comparison<'a> {
         target: Vec<Entry>,
         state: &mut State<'a, '_>,
     ) -> Result<(), Fault> {
+        let mut alike = self.find_alike(&directory.0, &source, &target)?;
         let mut target = target.into_iter().peekable();
         for entry in source {
             while let Some(extra) = target.next_if(|t| t.name < entry.name) {
-                self.extra(directory, &extra, state);
+                self.extra(directory, &extra, &alike, state);
             }
             let twin = target.next_if(|t| t.name == entry.name);
             let path = join(&directory.0, &entry.name);
@@ -413,25 +469,42 @@ impl<'a> Comparison<'a> {
                 Some(twin) => {
                     self.both(path, entry.attributes, &twin.attributes, directory, state)?;
                 }
-                None => {
-                    state.touch(directory);
-                    self.only_source(path, entry.attributes, false, directory, state);
-                }
+                None => match (alike.take(&entry.name), entry.attributes) {
+                    (None, attributes) => {
+                        state.touch(directory);
+                        self.only_source(path, attributes, false, directory, state);
+                    }
+                    (Some(Found::Spelled(there)), attributes) => {
+                        self.both(path, attributes, &there, directory, state)?;
+                    }
+                    (Some(Found::Means(other)), _) => state.failed(&path, same(&path, &other)),
+                    (Some(Found::Waits(other)), attributes) => {
+                        state.wait(path, attributes, other, directory);
+                    }
+                    (Some(Found::Failed(fault)), _) => state.failed(&path, fault),
+                },
             }
             if self.is_stopped(state) {
                 return Ok(());
             }
         }
         for extra in target {
-            self.extra(directory, &extra, state);
+            self.extra(directory, &extra, &alike, state);
         }
         Ok(())
     }
 
     /// A name that isn't in the source, in a directory that is.
-    fn extra(&self, directory: &Directory, entry: &Entry, state: &mut State<'_, '_>) {
+    fn extra(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        alike: &Alike,
+        state: &mut State<'_, '_>,
+    ) {
         let path = join(&directory.0, &entry.name);
-        if self.options.delete && !self.leaves_out(&path, entry) {
+        let is_extra = self.options.delete && !alike.spelled.contains(&entry.name);
+        if is_extra && !self.leaves_out(&path, entry) {
             state.touch(directory);
             only_target(path, &entry.attributes, false, state);
         }

@@ -52,7 +52,7 @@ impl Asked<'_> {
     }
 }
 
-fn odd_answer() -> Fault {
+pub(super) fn odd_answer() -> Fault {
     let cause = "the answer isn't one to the question";
     Fault::new(Code::ProtocolViolation, "compare trees", cause)
 }
@@ -132,6 +132,14 @@ impl<'a> Side<'a> {
         // What was made again while it was listed may come twice.
         names.dedup_by(|a, b| a.name == b.name);
         Ok(names)
+    }
+
+    /// Asks what stands under a path.
+    pub(super) fn start_look(&self, path: &[u8]) -> Asked<'_> {
+        self.ask(Call::Stat {
+            path: join(&self.root, path),
+            follow: false,
+        })
     }
 
     /// Asks what a symbolic link says.

@@ -11,7 +11,7 @@ use super::{LOOKS_MAX, Last, Sending, Upload};
 use crate::Answer;
 use crate::paths::{Call, PendingCall};
 use crate::tree::journal::mark_of;
-use crate::tree::moving::{Again, Packs, Report, ends_session};
+use crate::tree::moving::{Again, Packs, Report, ends_session, opening};
 use crate::tree::{WHOLE_AT_ONCE, join};
 
 impl Upload<'_> {
@@ -122,6 +122,56 @@ impl Upload<'_> {
             if sending.closing.is_none() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Gives the owner of directories there what is needed to go on in them. They get their modes
+    /// when they are whole.
+    pub(super) fn open_up(&self, levels: Vec<Vec<Vec<u8>>>) -> Result<(), Fault> {
+        for level in levels {
+            let mut pack = self.begin_pack();
+            for paths in level.chunks(LOOKS_MAX) {
+                let looks = paths.iter().map(|path| {
+                    let there = join(&self.root, path);
+                    let follow = false;
+                    Ok((
+                        path,
+                        self.client.start_call(Call::Stat {
+                            path: there,
+                            follow,
+                        })?,
+                    ))
+                });
+                let looks: Vec<_> = looks.collect::<Result<_, Fault>>()?;
+                for (path, look) in looks {
+                    // What can't be seen or set is told by what is made in it.
+                    let Ok(Answer::Attributes(found)) = look.wait() else {
+                        continue;
+                    };
+                    let is_kept = path.is_empty() && self.into_there;
+                    let Some(entry) = opening(path, &found).filter(|_| !is_kept) else {
+                        continue;
+                    };
+                    if !pack.entry(&entry) {
+                        self.set_now(std::mem::replace(&mut pack, self.begin_pack()))?;
+                        // A path is shorter than any pack.
+                        let _ = pack.entry(&entry);
+                    }
+                }
+            }
+            self.set_now(pack)?;
+        }
+        Ok(())
+    }
+
+    fn set_now(&self, pack: PackWriter) -> Result<(), Fault> {
+        if pack.is_empty() {
+            return Ok(());
+        }
+        let pack = self.start_pack_of(pack, Vec::new(), true)?;
+        match pack.transfer.wait_for_pack() {
+            Err(fault) if ends_session(&fault) => Err(fault),
+            _ => Ok(()),
         }
     }
 

@@ -17,6 +17,19 @@ pub(super) fn several_names(_: &Path) -> Option<(u64, u64)> {
     None
 }
 
+/// What names a file in its file system.
+#[cfg(unix)]
+pub(super) fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+pub(super) fn identity_of(_: &Path) -> Option<(u64, u64)> {
+    None
+}
+
 /// The number of a directory in its file system; 0 if it has none.
 #[cfg(unix)]
 pub(super) fn inode(meta: &std::fs::Metadata) -> u64 {

@@ -1,0 +1,184 @@
+//! Journals that can't be written, or not be opened.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xdfs::{Code, TreeOptions};
+use xdfs_store::tree_journal::{Record, Root, TreeJournal};
+
+use crate::journal::{FILES, Scene, tree_of};
+use crate::picture::assert_same;
+use crate::support::Folders;
+
+const PAGE: u64 = 4096;
+
+/// A small file system for the folder of state; unmounted when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    /// `None`, with the reason printed, where it can't be mounted.
+    fn mount(at: &Path) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "--make-private", "-o", "size=512k,mode=700"])
+            .arg("xdfs-test")
+            .arg(at)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
+            output => {
+                println!("skipped: no file system can be mounted: {output:?}");
+                None
+            }
+        }
+    }
+
+    fn remount(&self, how: &str) {
+        let remount = format!("remount,{how}");
+        let mut command = Command::new("mount");
+        let status = command.args(["-o", &remount]).arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Fills it, but for so many pages.
+    fn fill(&self, left: u64) {
+        let mut file = File::create(self.0.join("filler")).unwrap();
+        while file.write_all(&[1; PAGE as usize]).is_ok() {}
+        let length = file.metadata().unwrap().len();
+        file.set_len(length - left * PAGE).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn slow(scene: &Scene) -> TreeOptions {
+    TreeOptions {
+        rate_bytes_per_s_max: Some(8_000_000),
+        ..scene.options()
+    }
+}
+
+#[test]
+fn a_journal_that_has_no_room_still_says_where_the_tree_goes() {
+    for up in [true, false] {
+        let scene = Scene::new(81, up);
+        let Some(small) = Small::mount(&scene.folders.here("state")) else {
+            return;
+        };
+        // Many entries of one directory, each of which is claimed.
+        fs::create_dir(scene.source()).unwrap();
+        for n in 0..FILES {
+            fs::write(scene.source().join(format!("f{n}")), vec![7; 12_000]).unwrap();
+        }
+        fs::create_dir(scene.journals()).unwrap();
+        small.fill(1);
+        let run = scene.run(&slow(&scene), FILES / 2);
+        assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+        let [warning] = &run.warnings[..] else {
+            panic!("{:?}", run.warnings);
+        };
+        assert_eq!(warning.code, Code::NoSpace, "{warning}");
+        assert_eq!(scene.found().len(), 1);
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!(run.failed, []);
+        assert_eq!(run.result.unwrap().failed, 0);
+        assert_same(&scene.source(), &scene.target());
+        assert!(scene.found().is_empty());
+    }
+}
+
+#[test]
+fn a_journal_that_can_not_be_written_keeps_a_second_run_from_what_the_first_made() {
+    for up in [true, false] {
+        let scene = Scene::new(82, up);
+        let Some(small) = Small::mount(&scene.folders.here("state")) else {
+            return;
+        };
+        tree_of(&scene.source(), 12 << 10);
+        scene.part(FILES / 3);
+        small.remount("ro");
+        let before = fs::read_dir(scene.target()).unwrap().count();
+        let anew = TreeOptions {
+            begin_anew: true,
+            ..scene.options()
+        };
+        for (options, hint) in [(scene.options(), "--no-resume"), (anew, "remove it")] {
+            let run = scene.run(&options, u64::MAX);
+            let fault = run.result.unwrap_err();
+            assert_eq!(fault.code, Code::ReadOnly, "{fault}");
+            assert!(fault.cause.contains("earlier run"), "{fault}");
+            assert!(fault.hint.contains(hint), "{fault:?}");
+            assert_eq!(fault.path, scene.found()[0].as_os_str().as_encoded_bytes());
+        }
+        assert!(!scene.target().join("tree").exists());
+        assert_eq!(fs::read_dir(scene.target()).unwrap().count(), before);
+        small.remount("rw");
+        assert!(scene.rest().resumed.files > 0);
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+#[test]
+fn a_journal_without_room_for_a_run_keeps_what_it_says() {
+    let folders = Folders::new(83);
+    let Some(small) = Small::mount(&folders.here("state")) else {
+        return;
+    };
+    let path = small.0.join("journal");
+    let open = || TreeJournal::open(&path, [7; 32], [1; 16], false).unwrap();
+    let (mut journal, _) = open();
+    // A record that ends where a page does.
+    let others = 8 + 1 + 2 * 8 + 1;
+    let length = usize::try_from(PAGE - journal.bytes()).unwrap() - others;
+    let root = Root {
+        path: vec![b'x'; length],
+        inode: 1,
+        source_inode: 2,
+        was_there: false,
+    };
+    journal.append(&[Record::Root(root.clone())], true).unwrap();
+    assert_eq!(journal.bytes(), PAGE);
+    drop(journal);
+    small.fill(0);
+    let (mut journal, _) = open();
+    assert_eq!(journal.begin_run().unwrap_err().code, Code::NoSpace);
+    assert!(journal.append(&[Record::Run(true)], false).is_err());
+    drop(journal);
+    let (_, earlier) = open();
+    assert_eq!(earlier.root, Some(root));
+    assert!(!earlier.has_run);
+}
+
+#[test]
+fn a_first_run_without_room_for_a_journal_warns_and_leaves_none() {
+    for up in [true, false] {
+        let scene = Scene::new(84, up);
+        let Some(small) = Small::mount(&scene.folders.here("state")) else {
+            return;
+        };
+        fs::create_dir_all(scene.source()).unwrap();
+        fs::write(scene.source().join("file"), "content").unwrap();
+        fs::create_dir(scene.journals()).unwrap();
+        for how in ["full", "read-only"] {
+            match how {
+                "full" => small.fill(0),
+                _ => small.remount("ro"),
+            }
+            let run = scene.run(&scene.options(), u64::MAX);
+            assert_eq!((run.failed, run.result.unwrap().failed), (vec![], 0));
+            let [warning] = &run.warnings[..] else {
+                panic!("{:?}", run.warnings);
+            };
+            assert!(warning.hint.contains("can't go on"), "{warning:?}");
+            assert!(scene.found().is_empty());
+            assert_same(&scene.source(), &scene.target());
+            fs::remove_dir_all(scene.target()).unwrap();
+        }
+    }
+}
