@@ -376,6 +376,16 @@ pub enum Frame {
         /// What is asked.
         call: Call,
     },
+    /// A call of an operation that isn't known here: one of a peer that is newer. It is answered by
+    /// [`Code::Unsupported`](crate::Code::Unsupported), and the session goes on.
+    UnknownCall {
+        /// Names the call.
+        id: CallId,
+        /// The number of the operation.
+        operation: u8,
+        /// Its options and its fields, of which nothing is known.
+        rest: Vec<u8>,
+    },
     /// A part of the answer to a call.
     Answer {
         /// The call.

@@ -180,7 +180,9 @@ impl<K: Kernel> Pipeline<K> {
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
             }
-            Frame::Xpathm { .. } | Frame::Taken { .. } if !initiator => {
+            Frame::Xpathm { .. } | Frame::UnknownCall { .. } | Frame::Taken { .. }
+                if !initiator =>
+            {
                 self.calls.handle_frame(frame)
             }
             Frame::Answer { .. } if initiator => self.calls.handle_frame(frame),

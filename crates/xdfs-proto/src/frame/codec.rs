@@ -151,7 +151,7 @@ impl Frame {
             Self::Cancel { .. } => (kind::CANCEL, 0),
             Self::Noop => (kind::NOOP, 0),
             Self::Conm => (kind::CONM, 0),
-            Self::Xpathm { .. } => (kind::XPATHM, 0),
+            Self::Xpathm { .. } | Self::UnknownCall { .. } => (kind::XPATHM, 0),
             Self::Answer { last, .. } => (kind::ANSWER, flag(*last, ANSWER_LAST)),
             Self::Taken { stop, .. } => (kind::TAKEN, flag(*stop, TAKEN_STOP)),
             Self::XdfsM => (kind::XDFSM, 0),
@@ -231,6 +231,15 @@ impl Frame {
             Self::Xpathm { id, call } => {
                 encode_call_id(w, *id);
                 call.encode_fields(w);
+            }
+            Self::UnknownCall {
+                id,
+                operation,
+                rest,
+            } => {
+                encode_call_id(w, *id);
+                w.u8(*operation);
+                w.raw(rest);
             }
             Self::Answer {
                 id, part, answer, ..
@@ -355,10 +364,20 @@ impl Frame {
                 }
                 Self::Xftsm(request)
             }
-            kind::XPATHM => Self::Xpathm {
-                id: decode_call_id(r)?,
-                call: Call::decode_fields(r, limits)?,
-            },
+            kind::XPATHM => {
+                let id = decode_call_id(r)?;
+                match calls::decode_unknown(r)? {
+                    Some((operation, rest)) => Self::UnknownCall {
+                        id,
+                        operation,
+                        rest,
+                    },
+                    None => Self::Xpathm {
+                        id,
+                        call: Call::decode_fields(r, limits)?,
+                    },
+                }
+            }
             kind::ANSWER => {
                 let (id, part) = (decode_call_id(r)?, r.u32("part of an answer")?);
                 let (last, answer) = (flags & ANSWER_LAST != 0, calls::decode_content(r, limits)?);
@@ -462,7 +481,7 @@ impl Frame {
             Self::Cancel { .. } => "CANCEL",
             Self::Noop => "NOOP",
             Self::Conm => "CONM",
-            Self::Xpathm { .. } => "XPATHM",
+            Self::Xpathm { .. } | Self::UnknownCall { .. } => "XPATHM",
             Self::Answer { .. } => "ANSWER",
             Self::Taken { .. } => "TAKEN",
             Self::XdfsM => "XDFSM",

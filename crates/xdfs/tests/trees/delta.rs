@@ -25,7 +25,7 @@ fn delta() -> SyncOptions {
 }
 
 /// Bytes that no compression would make shorter, the same for the same seed.
-fn noise(seed: u64, count: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed ^ 0x5851_f42d_4c95_7f2d;
     let mut bytes = Vec::with_capacity(count + 8);
     while bytes.len() < count {
@@ -40,15 +40,15 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
 }
 
 /// Puts the versions in their places, with times that differ.
-fn place(stage: &Stage, old: &[u8], new: &[u8]) {
-    write(stage.target().join("file"), old);
+pub(crate) fn place(stage: &Stage, name: &str, old: &[u8], new: &[u8]) {
+    write(stage.target().join(name), old);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     let file = File::options()
         .write(true)
-        .open(stage.target().join("file"))
+        .open(stage.target().join(name))
         .unwrap();
     file.set_times(FileTimes::new().set_modified(time)).unwrap();
-    write(stage.source().join("file"), new);
+    write(stage.source().join(name), new);
 }
 
 /// Bytes that were sent.
@@ -68,7 +68,7 @@ fn run(stage: &Stage, options: &SyncOptions) -> usize {
 #[track_caller]
 fn sent_of(way: Way, old: &[u8], new: &[u8], options: &SyncOptions) -> usize {
     let stage = Stage::new(way);
-    place(&stage, old, new);
+    place(&stage, "file", old, new);
     let sent = run(&stage, options);
     stage.assert_settled(options);
     sent
@@ -214,7 +214,7 @@ fn what_was_begun_for_another_version_is_not_used() {
         let old = noise(1, 3 * MIB);
         let mut new = old.clone();
         new.rotate_left(5000);
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         run(&stage, &delta());
         // The same length, and other content from the beginning on.
         let other = noise(9, 3 * MIB);
@@ -230,7 +230,7 @@ fn an_old_file_that_changes_meanwhile_makes_nothing_wrong() {
         let old = noise(1, 4 * MIB);
         let mut new = old.clone();
         new.rotate_left(300);
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let path = stage.target().join("file");
         let is_over = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn a_sync_that_is_stopped_goes_on() {
         let stage = Stage::new(way);
         let old = noise(1, 6 * MIB);
         let new = [&old[..3 * MIB], &noise(2, 5 * MIB)].concat();
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
                 rate_bytes_per_s_max: Some(MIB as u64),
@@ -428,7 +428,7 @@ fn any_edits_come_over() {
         }
         prop_assume!(old != new);
         let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
                 digest: if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme },

@@ -10,6 +10,7 @@ mod beside;
 mod delta;
 mod journal;
 mod kept;
+mod older;
 mod picture;
 mod refused;
 mod scene;
