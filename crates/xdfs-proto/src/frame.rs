@@ -453,6 +453,8 @@ impl FrameHeader {
                 "length of a block",
                 limits.block_bytes_max.saturating_add(BLOCK_BODY_HEADER),
             )
+        } else if kind == kind::ACCEPT {
+            ("length of an ACCEPT", limits.accept_bytes_max)
         } else {
             ("length of a frame", limits.control_frame_bytes_max)
         };

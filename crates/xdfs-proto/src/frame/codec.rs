@@ -549,7 +549,7 @@ impl Accept {
     const FIXED_BYTES_MAX: usize = 4 + 4 + 2 + ACCEPT_PATH_BYTES_MAX + 1 + 4;
 
     /// How many durable ranges of this digest an ACCEPT can list: bounded by
-    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::control_frame_bytes_max`].
+    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::accept_bytes_max`].
     #[must_use]
     pub fn durable_max(kind: DigestKind, limits: &Limits) -> usize {
         // A fragment of BLAKE3 that starts at 0 has 32 bytes more; there is only one of them.
@@ -558,7 +558,7 @@ impl Accept {
             DigestKind::Crc64Nvme => (24, 0),
             DigestKind::Blake3 => (48, 32),
         };
-        let room = (limits.control_frame_bytes_max as usize)
+        let room = (limits.accept_bytes_max as usize)
             .saturating_sub(Self::FIXED_BYTES_MAX)
             .saturating_sub(once);
         limits.resume_ranges_max.min(room / each)

@@ -106,6 +106,37 @@ fn only_what_changed_is_sent() {
 }
 
 #[test]
+fn of_many_scattered_edits_little_more_is_sent_than_the_blocks_they_are_in() {
+    const EDITS: usize = 3000;
+    const BLOCK: usize = 8 << 10;
+    // Two or three blocks for each.
+    let apart = BLOCK * 5 / 2;
+    let old = noise(1, EDITS * apart);
+    assert!(old.len().isqrt() <= BLOCK);
+    for digest in [DigestKind::Crc64Nvme, DigestKind::Blake3] {
+        let mut new = old.clone();
+        for edit in new.chunks_mut(apart) {
+            edit[BLOCK / 2 - 1] ^= 1;
+        }
+        let options = SyncOptions {
+            tree: TreeOptions {
+                digest,
+                ..TreeOptions::default()
+            },
+            ..delta()
+        };
+        for way in WAYS {
+            let sent = sent_of(way, &old, &new, &options);
+            let least = EDITS * BLOCK;
+            assert!(
+                sent < least + least / 10,
+                "{way:?} {digest:?}: {sent} bytes"
+            );
+        }
+    }
+}
+
+#[test]
 fn without_the_option_all_is_sent() {
     let old = noise(1, 2 * MIB);
     let mut new = old.clone();
