@@ -248,9 +248,9 @@ impl PathThreads {
         Some(done)
     }
 
-    /// Begins no further call and ends the threads; calls that read files end soon. Threads that are
-    /// still at work after a short time are left behind, with the place of the session, and end with
-    /// what they do.
+    /// Begins no further call and ends the threads; calls that read files end soon. Threads that
+    /// are still at work after a short time are left behind, with the place of the session, and
+    /// end with what they do.
     pub(crate) fn finish(self) {
         let Self {
             shared,
@@ -363,8 +363,8 @@ fn run(shared: &Arc<Shared>, done: &mpsc::Sender<Done>) {
     }
 }
 
-/// The end of a call that read so many bytes by itself. It is paid for here: the session may be over
-/// before the call is.
+/// The end of a call that read so many bytes by itself. It is paid for here: the session may be
+/// over before the call is.
 fn finished(
     shared: &Shared,
     call: &Call,

@@ -146,7 +146,7 @@ fn who_waits_for_a_reader_can_be_stopped() {
     let mut command = program();
     command.args(["cp", "-", &server.url("/p")]);
     let mut running = crate::support::Running::start(command.stdin(Stdio::piped()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     running.signal("INT");
     assert_eq!(running.wait().code, Some(130));
 }

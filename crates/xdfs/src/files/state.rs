@@ -392,8 +392,8 @@ impl State {
         self.check()
     }
 
-    /// Pieces of what is to be written, each at most what a call has, under a lock as a whole or not
-    /// at all, and whether it is.
+    /// Pieces of what is to be written, each at most what a call has, under a lock as a whole or
+    /// not at all, and whether it is.
     fn cut_at_locks<'b>(&self, offset: u64, bytes: &'b [u8]) -> Vec<(u64, &'b [u8], bool)> {
         let mut pieces = Vec::new();
         let mut rest = bytes;

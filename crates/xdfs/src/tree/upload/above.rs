@@ -9,8 +9,8 @@ use crate::paths::{Answer, Call, FileKind, PendingCall};
 use crate::tree::join;
 
 impl Upload<'_> {
-    /// Has the directory of a large file made, unless a symbolic link stands on the way to it in the
-    /// tree: what packs refuse isn't to depend on the size of a file. The pack that makes the
+    /// Has the directory of a large file made, unless a symbolic link stands on the way to it in
+    /// the tree: what packs refuse isn't to depend on the size of a file. The pack that makes the
     /// directory may be on its way.
     pub(super) fn make_above(&self, path: &[u8], sending: &mut Sending) -> Result<(), Fault> {
         let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
