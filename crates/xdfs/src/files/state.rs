@@ -7,8 +7,8 @@
 //!   order, and may be sent again in another session.
 //! - An error of a write that was taken is told once, by the next call.
 //! - What was to be written under a lock that is lost isn't sent any more, and the error says which
-//!   bytes that were. All other writes are carried on. A write of which a part lies under a lock is
-//!   two.
+//!   bytes that were. A write of which a part lies under it is one of these. All others are carried
+//!   on.
 //! - What can't be done twice isn't sent again; who asked hears that nobody knows.
 
 mod locks;
@@ -313,7 +313,13 @@ impl State {
         self.check()?;
         self.check_end(offset, bytes.len())?;
         // Before anything is waited for: the locks may be lost meanwhile.
-        for (at, piece, locked) in self.cut_at_locks(offset, bytes) {
+        let cut = self.cut_at_locks(offset, bytes);
+        if cut.iter().any(|piece| piece.2) && cut.iter().any(|piece| !piece.2) {
+            self.settle(offset, bytes.len() as u64)?;
+            self.ahead.forget_range(offset, bytes.len() as u64);
+            return self.write_cut(&cut);
+        }
+        for (at, piece, locked) in cut {
             let length = piece.len() as u64;
             let is_lost = |own: &Self| locked && !own.is_locked(at, Some(length), true);
             self.settle_sent(at, length)?;
@@ -330,9 +336,7 @@ impl State {
                 let end = offset.saturating_add(bytes.len() as u64);
                 self.unwritten.insert(ByteRange { start: at, end });
                 self.check()?;
-                let cause = "the lock was lost under which this was to be written";
-                let fault = Fault::new(Code::LockLost, "write to a file", cause);
-                return Err(fault.path(&self.path));
+                return Err(self.lost_lock());
             }
             self.ahead.forget_range(at, length);
             if self.behind.is_block_full() {
@@ -354,8 +358,9 @@ impl State {
     pub(super) fn write_pieces(&mut self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
         self.check()?;
         let count = pieces.iter().filter(|(_, bytes)| !bytes.is_empty()).count();
-        if count > EXTENTS_MAX {
-            let cause = format!("{count} pieces are too many: {EXTENTS_MAX} go into one call");
+        let total = pieces.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        if count > EXTENTS_MAX || total > DATA_BYTES_MAX {
+            let cause = format!("{count} pieces of {total} bytes together are too much");
             let fault = Fault::new(Code::InvalidArgument, "write to a file", cause);
             return Err(fault.path(&self.path));
         }
@@ -369,27 +374,55 @@ impl State {
             self.settle(*offset, bytes.len() as u64)?;
             self.ahead.forget_range(*offset, bytes.len() as u64);
         }
+        self.write_cut(&cut)
+    }
+
+    /// Writes pieces, those under a lock first: if it is lost the others aren't written either, so
+    /// that of a write over its edge nothing is done that its user didn't mean to do alone.
+    fn write_cut(&mut self, pieces: &[(u64, &[u8], bool)]) -> Result<(), Fault> {
+        let mut is_lost = false;
         for locked in [true, false] {
-            let these: Vec<_> = cut.iter().filter(|piece| piece.2 == locked).collect();
-            // Cut, they may be more than a call has.
-            for some in these.chunks(EXTENTS_MAX) {
-                let extent = |(offset, bytes, _): &&(u64, &[u8], bool)| Extent {
-                    offset: *offset,
-                    length: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-                };
-                let extents: Vec<Extent> = some.iter().map(extent).collect();
-                if locked && self.locks.is_empty() {
-                    self.miss(&extents);
-                    continue;
+            let mut rest = pieces.iter().filter(|piece| piece.2 == locked).peekable();
+            while rest.peek().is_some() {
+                let (mut extents, mut bytes) = (Vec::new(), Vec::new());
+                while extents.len() < EXTENTS_MAX
+                    && let Some((offset, piece, _)) =
+                        rest.next_if(|piece| bytes.len() + piece.1.len() <= DATA_BYTES_MAX)
+                {
+                    bytes.extend_from_slice(piece);
+                    extents.push(Extent {
+                        offset: *offset,
+                        length: u32::try_from(piece.len()).unwrap_or(u32::MAX),
+                    });
                 }
-                let all = some.iter().flat_map(|piece| piece.1).copied().collect();
-                self.send(extents, all, locked)?;
-                while !self.behind.is_empty() {
-                    self.wait_oldest()?;
+                for Extent { offset, length } in &extents {
+                    while self.behind.overlaps(*offset, u64::from(*length)) {
+                        self.wait_oldest()?;
+                    }
+                }
+                is_lost |= locked && self.locks.is_empty();
+                if is_lost {
+                    self.miss(&extents);
+                } else {
+                    self.send(extents, bytes, locked)?;
                 }
             }
+            while !self.behind.is_empty() {
+                self.wait_oldest()?;
+            }
+            is_lost |= self.locks.is_empty() && pieces.iter().any(|piece| piece.2);
         }
-        self.check()
+        self.check()?;
+        if is_lost {
+            return Err(self.lost_lock());
+        }
+        Ok(())
+    }
+
+    fn lost_lock(&mut self) -> Fault {
+        let cause = "the lock was lost under which this was to be written";
+        let fault = Fault::new(Code::LockLost, "write to a file", cause);
+        self.with_unwritten(fault.path(&self.path))
     }
 
     /// Pieces of what is to be written, each at most what a call has, under a lock as a whole or
