@@ -20,6 +20,8 @@ use crate::session::Running;
 const PIECE_BYTES: usize = 60 << 10;
 /// After so long without somebody who reads it the wish to stop is looked at.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long of waiting for a bound on the rate likewise.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether a path leads to a named pipe. What can't be found out isn't one: who uses the path hears
 /// why.
@@ -36,6 +38,46 @@ fn fault_of(error: io::Error, path: &[u8]) -> Fault {
     match error.into_inner().map(|inner| inner.downcast::<Fault>()) {
         Some(Ok(fault)) => *fault,
         _ => Fault::from_io("use a pipe", path, &kind.into()),
+    }
+}
+
+/// A bound on the bytes a second. What wasn't used in a pause isn't saved up.
+#[derive(Debug)]
+struct Pace {
+    rate: Option<u64>,
+    next: Instant,
+}
+
+impl Pace {
+    fn new(rate: Option<u64>) -> Self {
+        let next = Instant::now();
+        Self { rate, next }
+    }
+
+    /// Bytes that may pass at once, at least 1: those of a tenth of a second.
+    fn piece_bytes(&self) -> usize {
+        let share = self.rate.map_or(u64::MAX, |rate| (rate / 10).max(1));
+        usize::try_from(share)
+            .unwrap_or(PIECE_BYTES)
+            .min(PIECE_BYTES)
+    }
+
+    /// Waits until so many bytes may pass, or somebody wants to stop.
+    fn wait(&mut self, bytes: usize, shared: &Shared) {
+        let Some(rate) = self.rate else {
+            return;
+        };
+        loop {
+            let left = self.next.saturating_duration_since(Instant::now());
+            if left.is_zero() || shared.is_cancelled.load(Ordering::Relaxed) {
+                break;
+            }
+            thread::sleep(left.min(PAUSE));
+        }
+        let nanos = bytes as u128 * 1_000_000_000 / u128::from(rate.max(1));
+        // A piece takes no longer than a second, at one byte a second.
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.next = self.next.max(Instant::now()) + cost;
     }
 }
 
@@ -68,16 +110,25 @@ struct Shared {
 }
 
 impl Flow {
-    /// Begins to write standard input into a pipe.
-    pub(crate) fn into_pipe(client: Arc<Client>, path: &[u8]) -> Self {
-        Self::start(Direction::Into, client, path, pour)
+    /// Begins to write standard input into a pipe, at most `rate` bytes a second if given.
+    pub(crate) fn into_pipe(client: Arc<Client>, path: &[u8], rate: Option<u64>) -> Self {
+        let act = move |client: &Client, path: &[u8], shared: &Shared| {
+            pour(client, path, Pace::new(rate), shared)
+        };
+        Self::start(Direction::Into, client, path, act)
     }
 
     /// Begins to write to standard output what comes out of a pipe, until nobody writes to it any
-    /// more, or up to `length` bytes.
-    pub(crate) fn out_of_pipe(client: Arc<Client>, path: &[u8], length: Option<u64>) -> Self {
+    /// more, or up to `length` bytes; at most `rate` bytes a second if given.
+    pub(crate) fn out_of_pipe(
+        client: Arc<Client>,
+        path: &[u8],
+        length: Option<u64>,
+        rate: Option<u64>,
+    ) -> Self {
         let act = move |client: &Client, path: &[u8], shared: &Shared| {
-            print(client, path, length.unwrap_or(u64::MAX), shared)
+            let length = length.unwrap_or(u64::MAX);
+            print(client, path, length, Pace::new(rate), shared)
         };
         Self::start(Direction::OutOf, client, path, act)
     }
@@ -183,11 +234,17 @@ impl Running for Flow {
     }
 }
 
-fn print(client: &Client, path: &[u8], length: u64, shared: &Shared) -> Result<(), Fault> {
+fn print(
+    client: &Client,
+    path: &[u8],
+    length: u64,
+    mut pace: Pace,
+    shared: &Shared,
+) -> Result<(), Fault> {
     let file = client.open_file(path, &OpenOptions::reading())?;
     let mut rest = (&file).take(length);
     let mut out = io::stdout();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; pace.piece_bytes()];
     loop {
         let read = rest
             .read(&mut piece)
@@ -195,6 +252,7 @@ fn print(client: &Client, path: &[u8], length: u64, shared: &Shared) -> Result<(
         if read == 0 {
             return file.close();
         }
+        pace.wait(read, shared);
         if shared.is_cancelled.load(Ordering::Relaxed) {
             return Err(Interrupt::fault("read from a pipe"));
         }
@@ -205,7 +263,7 @@ fn print(client: &Client, path: &[u8], length: u64, shared: &Shared) -> Result<(
     }
 }
 
-fn pour(client: &Client, path: &[u8], shared: &Shared) -> Result<(), Fault> {
+fn pour(client: &Client, path: &[u8], mut pace: Pace, shared: &Shared) -> Result<(), Fault> {
     let options = OpenOptions {
         write: true,
         patience: PATIENCE,
@@ -220,7 +278,7 @@ fn pour(client: &Client, path: &[u8], shared: &Shared) -> Result<(), Fault> {
         }
     };
     let mut input = io::stdin().lock();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; pace.piece_bytes()];
     loop {
         let read = match input.read(&mut piece) {
             Ok(0) => return file.close(),
@@ -228,6 +286,10 @@ fn pour(client: &Client, path: &[u8], shared: &Shared) -> Result<(), Fault> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Fault::from_io("read standard input", "", &error)),
         };
+        pace.wait(read, shared);
+        if shared.is_cancelled.load(Ordering::Relaxed) {
+            return Err(Interrupt::fault("write to a pipe"));
+        }
         let written = file.write_all(&piece[..read]);
         written.map_err(|error| fault_of(error, path))?;
         shared.bytes.fetch_add(read as u64, Ordering::Relaxed);

@@ -183,14 +183,16 @@ impl Session for Visit {
                 from: LocalPlace::Standard,
                 to,
             } if !options.dry_run && pipe::is_pipe(&self.client, to) => {
-                Way::Pipe(Flow::into_pipe(Arc::clone(&self.client), to))
+                let rate = options.rate_bytes_per_s_max;
+                Way::Pipe(Flow::into_pipe(Arc::clone(&self.client), to, rate))
             }
             Route::Download {
                 from,
                 to: LocalPlace::Standard,
             } if !options.dry_run && options.offset == 0 && pipe::is_pipe(&self.client, from) => {
                 let client = Arc::clone(&self.client);
-                Way::Pipe(Flow::out_of_pipe(client, from, options.length))
+                let rate = options.rate_bytes_per_s_max;
+                Way::Pipe(Flow::out_of_pipe(client, from, options.length, rate))
             }
             _ => Way::Transfer(self.client.start(route, options)?),
         };

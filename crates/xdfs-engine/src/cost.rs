@@ -1,9 +1,9 @@
 //! What calls cost of the bytes a second that a user may have: those that the server reads, writes
 //! or moves because of them.
 
+use xdfs_proto::Fault;
 use xdfs_proto::file::{FileAnswer, FileCall};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{Code, Fault};
 
 /// What a name costs that is removed together with a tree, in bytes: about what file systems write
 /// for it.
@@ -25,58 +25,22 @@ pub(crate) fn is_costly(call: &Call) -> bool {
     }
 }
 
-/// What a call has cost that ended so, in bytes. How far one came that failed isn't known: sums and
-/// seeds count as if they had come to their end, all others as nothing, as do refusals.
-pub(crate) fn cost(call: &Call, answer: &Result<Answer, Fault>) -> u64 {
+/// What a call has cost that ended so, in bytes. `passed` are those that it read, whatever came of
+/// it. How far others came that failed isn't known: they count as nothing, as do refusals.
+pub(crate) fn cost(call: &Call, passed: u64, answer: &Result<Answer, Fault>) -> u64 {
     match (call, answer) {
+        // What is copied counts once, as in a transfer.
         (
-            Call::Signatures {
-                block_bytes, count, ..
-            },
-            answer,
-        ) => signed(u64::from(*block_bytes), u64::from(*count), answer),
-        // Each piece is read, and written if it is as it has to be.
-        (Call::Seed(seed), answer) if is_begun(answer) => seed.bytes(),
+            Call::Checksum { .. } | Call::Copy { .. } | Call::Signatures { .. } | Call::Seed(_),
+            _,
+        ) => passed,
         (call, Ok(answer)) => cost_of_done(call, answer),
-        _ => 0,
-    }
-}
-
-/// Whether it may have come so far that it read something.
-fn is_begun(answer: &Result<Answer, Fault>) -> bool {
-    answer.as_ref().err().is_none_or(|fault| {
-        !matches!(
-            fault.code,
-            Code::NotFound
-                | Code::PermissionDenied
-                | Code::IsDirectory
-                | Code::NotDirectory
-                | Code::PathEscape
-                | Code::Unsupported
-                | Code::InvalidArgument
-                | Code::Busy
-                | Code::QuotaExceeded
-        )
-    })
-}
-
-/// What the sums of so many blocks have cost.
-fn signed(block: u64, count: u64, answer: &Result<Answer, Fault>) -> u64 {
-    let asked = block.saturating_mul(count);
-    match answer {
-        Ok(Answer::Signatures(found)) => {
-            let first = found.first.saturating_mul(block);
-            asked.min(found.length.saturating_sub(first))
-        }
-        answer if is_begun(answer) => asked,
         _ => 0,
     }
 }
 
 fn cost_of_done(call: &Call, answer: &Answer) -> u64 {
     match (call, answer) {
-        (Call::Checksum { .. }, Answer::Digest { length, .. }) => *length,
-        (Call::Copy { .. }, Answer::Copied { bytes }) => *bytes,
         (Call::RemoveTree { .. }, Answer::Removed { entries }) => {
             entries.saturating_mul(REMOVED_BYTES)
         }
@@ -94,64 +58,67 @@ fn cost_of_done(call: &Call, answer: &Answer) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use xdfs_proto::delta::{Seed, SeedPiece, Signatures};
-    use xdfs_proto::digest::{DigestKind, FragmentState};
+    use xdfs_proto::Code;
+    use xdfs_proto::delta::Seed;
+    use xdfs_proto::digest::DigestKind;
     use xdfs_proto::frame::SourceTag;
 
     use super::*;
 
-    fn fault(code: Code) -> Result<Answer, Fault> {
-        Err(Fault::new(code, "", ""))
-    }
-
     #[test]
-    fn sums_cost_the_bytes_that_they_are_of() {
-        let call = Call::Signatures {
-            path: b"f".to_vec(),
-            digest: DigestKind::Blake3,
-            block_bytes: 4096,
-            first: 2,
-            count: 10,
-        };
-        assert!(is_costly(&call));
-        let of = |length| {
-            Ok(Answer::Signatures(Signatures {
-                tag: SourceTag::default(),
-                length,
-                first: 2,
+    fn what_was_read_is_paid_for_however_it_ended() {
+        let path = b"f".to_vec();
+        let calls = [
+            Call::Checksum {
+                path: path.clone(),
+                offset: 0,
+                length: None,
+                kind: DigestKind::Blake3,
+            },
+            Call::Copy {
+                from: path.clone(),
+                to: path.clone(),
+                overwrite: true,
+            },
+            Call::Signatures {
+                path: path.clone(),
                 digest: DigestKind::Blake3,
-                blocks: Vec::new(),
-            }))
-        };
-        for (length, bytes) in [(1 << 30, 40_960), (8192 + 4097, 4097), (8192, 0), (0, 0)] {
-            assert_eq!(cost(&call, &of(length)), bytes, "{length}");
+                block_bytes: 4096,
+                first: 2,
+                count: 10,
+            },
+            Call::Seed(Box::new(Seed {
+                from: path.clone(),
+                to: path,
+                overwrite: true,
+                sparse: false,
+                tag: SourceTag::default(),
+                length: 4096,
+                digest: DigestKind::Crc64Nvme,
+                block_bytes: 1024,
+                pieces: Vec::new(),
+            })),
+        ];
+        let changed = Err(Fault::new(Code::SourceChanged, "", ""));
+        for call in &calls {
+            assert!(is_costly(call));
+            for passed in [0, 1, 1 << 40] {
+                assert_eq!(cost(call, passed, &changed), passed);
+                let done = Ok(Answer::Copied { bytes: 3 });
+                assert_eq!(cost(call, passed, &done), passed);
+            }
         }
-        assert_eq!(cost(&call, &fault(Code::SourceChanged)), 40_960);
-        assert_eq!(cost(&call, &fault(Code::NotFound)), 0);
     }
 
     #[test]
-    fn a_seed_costs_the_bytes_of_its_pieces_also_if_none_is_taken() {
-        let piece = |offset| SeedPiece {
-            offset,
-            from_offset: 7,
-            length: 1024,
-            state: FragmentState::Crc64Nvme(1),
+    fn what_was_removed_is_paid_for_if_it_was() {
+        let call = Call::RemoveTree {
+            path: b"d".to_vec(),
         };
-        let call = Call::Seed(Box::new(Seed {
-            from: b"f".to_vec(),
-            to: b"f".to_vec(),
-            overwrite: true,
-            sparse: false,
-            tag: SourceTag::default(),
-            length: 4096,
-            digest: DigestKind::Crc64Nvme,
-            block_bytes: 1024,
-            pieces: vec![piece(0), piece(2048)],
-        }));
         assert!(is_costly(&call));
-        assert_eq!(cost(&call, &Ok(Answer::Copied { bytes: 0 })), 2048);
-        assert_eq!(cost(&call, &fault(Code::Io)), 2048);
-        assert_eq!(cost(&call, &fault(Code::PermissionDenied)), 0);
+        let removed = Ok(Answer::Removed { entries: 3 });
+        assert_eq!(cost(&call, 0, &removed), 3 * REMOVED_BYTES);
+        let denied = Err(Fault::new(Code::PermissionDenied, "", ""));
+        assert_eq!(cost(&call, 0, &denied), 0);
     }
 }

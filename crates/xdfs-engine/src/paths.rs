@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::answerer::Work;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault};
-use xdfs_store::Store;
+use xdfs_store::{Store, watched};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
@@ -248,8 +248,9 @@ impl PathThreads {
         Some(done)
     }
 
-    /// Begins no further call and ends the threads. Those that are still at work after a short time
-    /// are left behind, with the place of the session, and end with what they do.
+    /// Begins no further call and ends the threads; calls that read files end soon. Threads that
+    /// are still at work after a short time are left behind, with the place of the session, and
+    /// end with what they do.
     pub(crate) fn finish(self) {
         let Self {
             shared,
@@ -325,14 +326,14 @@ fn tell(shared: &Shared, done: &mpsc::Sender<Done>, what: Done) {
 }
 
 /// One thread.
-fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
+fn run(shared: &Arc<Shared>, done: &mpsc::Sender<Done>) {
     let ids = take_on(shared.ids.as_ref());
     while let Some(mut job) = shared.next_job() {
         let id = job.work.id;
         let end = match (&ids, &job.work.call) {
             (Err(fault), call) => {
                 let fault = fault.clone().path(call.path());
-                Some(finished(shared, call, id, Err(fault)))
+                Some(finished(shared, call, id, 0, Err(fault)))
             }
             (Ok(()), Call::File(call)) => {
                 let now = Instant::now();
@@ -342,8 +343,8 @@ fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
                 };
                 let step = || shared.files.step(&*shared.store, call, may_wait);
                 match guarded(job.work.call.operation(), step) {
-                    Err(fault) => Some(finished(shared, &job.work.call, id, Err(fault))),
-                    Ok(Step::Done(answer)) => Some(finished(shared, &job.work.call, id, answer)),
+                    Err(fault) => Some(finished(shared, &job.work.call, id, 0, Err(fault))),
+                    Ok(Step::Done(answer)) => Some(finished(shared, &job.work.call, id, 0, answer)),
                     Ok(Step::Later) => {
                         let patience = SessionFiles::patience(call);
                         let begun = job.wait.is_none();
@@ -362,11 +363,18 @@ fn run(shared: &Shared, done: &mpsc::Sender<Done>) {
     }
 }
 
-/// The end of a call, which is paid for here: the session may be over before the call is.
-fn finished(shared: &Shared, call: &Call, id: CallId, answer: Result<Answer, Fault>) -> Done {
+/// The end of a call that read so many bytes by itself. It is paid for here: the session may be
+/// over before the call is.
+fn finished(
+    shared: &Shared,
+    call: &Call,
+    id: CallId,
+    passed: u64,
+    answer: Result<Answer, Fault>,
+) -> Done {
     let mut is_charged = false;
     if let Some(rate) = &shared.rate {
-        let bytes = cost(call, &answer);
+        let bytes = cost(call, passed, &answer);
         is_charged = bytes > 0;
         if is_charged {
             rate.charge(bytes);
@@ -379,7 +387,12 @@ fn finished(shared: &Shared, call: &Call, id: CallId, answer: Result<Answer, Fau
     }
 }
 
-fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, done: &mpsc::Sender<Done>) -> Done {
+fn carry_out(
+    shared: &Arc<Shared>,
+    work: &Work,
+    stop: &AtomicBool,
+    done: &mpsc::Sender<Done>,
+) -> Done {
     let id = work.id;
     let mut left = work.parts_max;
     let mut paused = false;
@@ -399,10 +412,20 @@ fn carry_out(shared: &Shared, work: &Work, stop: &AtomicBool, done: &mpsc::Sende
         Ok(())
     };
     let operation = work.call.operation();
-    match guarded(operation, || shared.store.call(&work.call, &mut part)) {
+    let watching = Arc::clone(shared);
+    let look = move || {
+        if watching.ended.load(Ordering::Relaxed) {
+            let cause = "the session has ended";
+            return Err(Fault::new(Code::Cancelled, operation, cause));
+        }
+        Ok(())
+    };
+    let call = || shared.store.call(&work.call, &mut part);
+    let (answer, passed) = watched(look, || guarded(operation, call));
+    match answer {
         Ok(_) if paused => Done::Paused { id },
         // After a panic a listing isn't gone on with, also if it had to pause.
-        answer => finished(shared, &work.call, id, answer.flatten()),
+        answer => finished(shared, &work.call, id, passed, answer.flatten()),
     }
 }
 

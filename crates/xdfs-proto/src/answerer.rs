@@ -154,7 +154,8 @@ impl Answerer {
     /// A fault that ends the session.
     pub fn handle_frame(&mut self, frame: Frame) -> Result<(), Fault> {
         match frame {
-            Frame::Xpathm { id, call } => self.called(id, call),
+            Frame::Xpathm { id, call } => self.called(id, Ok(call)),
+            Frame::UnknownCall { id, operation, .. } => self.called(id, Err(unknown(operation))),
             Frame::Taken { id, parts, stop } => self.taken(id, parts, stop),
             other => Err(violation(format!(
                 "{} came where path calls are answered",
@@ -163,7 +164,8 @@ impl Answerer {
         }
     }
 
-    fn called(&mut self, id: CallId, call: Call) -> Result<(), Fault> {
+    /// A call came, or one that has to be answered by a fault.
+    fn called(&mut self, id: CallId, call: Result<Call, Fault>) -> Result<(), Fault> {
         if id.slot >= CALL_SLOTS {
             return Err(violation(format!(
                 "call {id} is in a slot that isn't there"
@@ -187,12 +189,17 @@ impl Answerer {
         }
         *slot = Slot {
             sequence: id.sequence,
-            state: State::Waiting,
-            call: Some(call),
             ..Slot::default()
         };
         self.sending.remove(&id.slot);
-        self.waiting.push_back(id.slot);
+        match call {
+            Ok(call) => {
+                slot.state = State::Waiting;
+                slot.call = Some(call);
+                self.waiting.push_back(id.slot);
+            }
+            Err(fault) => self.end(id.slot, Err(fault)),
+        }
         Ok(())
     }
 
@@ -489,6 +496,12 @@ impl Slot {
             _ => Ok(()),
         }
     }
+}
+
+/// A call of a peer that is newer.
+fn unknown(operation: u8) -> Fault {
+    let cause = format!("calls of the kind {operation:#04x} aren't known here");
+    Fault::new(Code::Unsupported, "take a call", cause).hint("this side may be an older version")
 }
 
 fn stopped() -> Fault {

@@ -362,6 +362,29 @@ impl LockSet {
         false
     }
 
+    /// These bytes, cut where it changes whether there is a lock on them, and whether there is; an
+    /// exclusive one if that is asked for. Bytes past 2^64 aren't there.
+    #[must_use]
+    pub fn parts(&self, offset: u64, length: u64, exclusive: bool) -> Vec<(u64, u64, bool)> {
+        let end = offset.saturating_add(length);
+        let mut parts: Vec<(u64, u64, bool)> = Vec::new();
+        let mut add = |from: u64, to: u64, is_locked| match parts.last_mut() {
+            _ if from >= to => {}
+            Some(last) if last.2 == is_locked => last.1 += to - from,
+            _ => parts.push((from, to - from, is_locked)),
+        };
+        let mut at = offset;
+        for span in self.0.iter().filter(|span| span.exclusive || !exclusive) {
+            let first = span.first.clamp(at, end);
+            let last = span.last.saturating_add(1).clamp(first, end);
+            add(at, first, false);
+            add(first, last, true);
+            at = last;
+        }
+        add(at, end, false);
+        parts
+    }
+
     /// The lock that keeps others from having one on these bytes.
     #[must_use]
     pub fn in_the_way(&self, range: &LockRange, exclusive: bool) -> Option<HeldLock> {

@@ -379,6 +379,16 @@ pub enum Frame {
         /// What is asked.
         call: Call,
     },
+    /// A call of an operation that isn't known here: one of a peer that is newer. It is answered by
+    /// [`Code::Unsupported`](crate::Code::Unsupported), and the session goes on.
+    UnknownCall {
+        /// Names the call.
+        id: CallId,
+        /// The number of the operation.
+        operation: u8,
+        /// Its options and its fields, of which nothing is known.
+        rest: Vec<u8>,
+    },
     /// A part of the answer to a call.
     Answer {
         /// The call.
@@ -446,6 +456,8 @@ impl FrameHeader {
                 "length of a block",
                 limits.block_bytes_max.saturating_add(BLOCK_BODY_HEADER),
             )
+        } else if kind == kind::ACCEPT {
+            ("length of an ACCEPT", limits.accept_bytes_max)
         } else {
             ("length of a frame", limits.control_frame_bytes_max)
         };

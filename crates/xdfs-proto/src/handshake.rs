@@ -22,7 +22,8 @@
 
 use crate::fault::{Code, Fault};
 use crate::frame::{
-    AuthRequest, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept, SessionRequest,
+    AuthRequest, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept,
+    SessionRequest, kind,
 };
 use crate::limits::Limits;
 use crate::opening::{Answer, Feature, Hello};
@@ -50,6 +51,19 @@ pub fn take_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)
     };
     let frame = Frame::decode(header, body, limits).map_err(|e| e.fault())?;
     Ok(Some((frame, end)))
+}
+
+/// Likewise, before the session: what may be longer than other frames doesn't come then, so that a
+/// stranger costs no more than one of those.
+fn take_opening_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Fault> {
+    if bytes.first() == Some(&kind::ACCEPT) {
+        return Err(Fault::new(
+            Code::ProtocolViolation,
+            "open the channel",
+            "ACCEPT came before the session was open",
+        ));
+    }
+    take_frame(bytes, limits)
 }
 
 /// What an initiator wants of a new channel.
@@ -235,7 +249,8 @@ impl Initiator {
             }
         }
         let frame = loop {
-            let Some((frame, n)) = take_frame(bytes.get(used..).unwrap_or(&[]), limits)? else {
+            let Some((frame, n)) = take_opening_frame(bytes.get(used..).unwrap_or(&[]), limits)?
+            else {
                 return Ok((InitiatorStep::Wait, used));
             };
             used += n;
@@ -382,7 +397,7 @@ impl Acceptor {
             .encode(out);
             fault
         };
-        let taken = take_frame(bytes.get(used..).unwrap_or(&[]), limits);
+        let taken = take_opening_frame(bytes.get(used..).unwrap_or(&[]), limits);
         let Some((frame, n)) = taken.map_err(|f| refuse(f, out))? else {
             return Ok((AcceptorStep::Wait, used));
         };

@@ -5,8 +5,10 @@ use std::time::Duration;
 /// What one side allows. A breach is a fault that names the limit.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Largest body of a frame that isn't a BLOCK, in bytes.
+    /// Largest body of a frame that is neither a BLOCK nor an ACCEPT, in bytes.
     pub control_frame_bytes_max: u32,
+    /// Largest body of an ACCEPT, in bytes: it bounds the durable ranges that one tells.
+    pub accept_bytes_max: u32,
     /// Largest payload of a BLOCK, in bytes.
     pub block_bytes_max: u32,
     /// Most channels that a session may have at once.
@@ -42,11 +44,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             control_frame_bytes_max: 64 << 10,
+            accept_bytes_max: 256 << 10,
             block_bytes_max: 16 << 20,
             channels_max: 4096,
             open_files_max: 16,
             path_bytes_max: 4096,
-            resume_ranges_max: 1000,
+            resume_ranges_max: 1 << 14,
             fragments_max: 1 << 16,
             in_flight_bytes_max: 4 << 20,
             kept_part_bytes_max: 1 << 20,

@@ -262,7 +262,8 @@ impl Receiver {
                     self.limits.open_files_max
                 ),
             )
-            .path(&offer.path);
+            .path(&offer.path)
+            .retry(Retry::AfterMs(100));
             let answer = farewell(offer.file, &fault);
             self.end(offer.file, Some(offer), Some(answer));
             return Ok(());
@@ -365,6 +366,7 @@ impl Receiver {
         // A journal in more pieces than a frame holds: what isn't told is sent again and dropped.
         let told_max = Accept::durable_max(file.held.kind(), &self.limits);
         if durable.len() > told_max {
+            durable = file.held.fragments().copied().collect();
             durable.sort_by_key(|f| std::cmp::Reverse(f.range.len()));
             durable.truncate(told_max);
             durable.sort_by_key(|f| f.range.start);

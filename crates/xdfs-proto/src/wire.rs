@@ -57,7 +57,7 @@ impl DecodeError {
 }
 
 /// Takes fields off the front of a byte slice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }

@@ -433,6 +433,9 @@ fn lengths_are_bounded_by_their_kind() {
         length(kind::BLOCK, 16),
         Err(DecodeError::Invalid("length of a block"))
     );
+    assert!(length(kind::ACCEPT, 256 << 10).is_ok());
+    let error = length(kind::ACCEPT, (256 << 10) + 1).unwrap_err();
+    assert_eq!(error.fault().code, Code::FrameTooLarge);
     assert!(length(kind::BLOCK, 17).is_ok());
     assert!(length(kind::BLOCK, 16 + 4096).is_ok());
     assert_eq!(
@@ -595,15 +598,16 @@ fn durable_ranges_are_in_order_and_apart() {
 #[test]
 fn as_many_durable_ranges_fit_as_announced() {
     for (kind, bytes_max, most) in [
-        (DigestKind::Crc64Nvme, 64 << 10, 1000),
-        (DigestKind::Blake3, 64 << 10, 1000),
+        (DigestKind::None, 256 << 10, 16_319),
+        (DigestKind::Crc64Nvme, 256 << 10, 10_879),
+        (DigestKind::Blake3, 256 << 10, 5_439),
         (DigestKind::None, 8 << 10, 447),
         (DigestKind::Crc64Nvme, 8 << 10, 298),
         (DigestKind::Blake3, 8 << 10, 148),
         (DigestKind::Crc64Nvme, 100, 0),
     ] {
         let limits = Limits {
-            control_frame_bytes_max: bytes_max,
+            accept_bytes_max: bytes_max,
             ..Limits::default()
         };
         assert_eq!(
@@ -638,8 +642,12 @@ fn as_many_durable_ranges_fit_as_announced() {
             assert_eq!(decode_within(&bytes, &limits), Ok(Frame::Accept(full)));
         }
     }
-    let durable = (0..1001).map(|i| crc(2 * i, 2 * i + 1)).collect();
-    let error = decode(&encode(&accept(1024, durable))).unwrap_err();
+    let durable: Vec<_> = (0..1001).map(|i| crc(2 * i, 2 * i + 1)).collect();
+    let few = Limits {
+        resume_ranges_max: 1000,
+        ..Limits::default()
+    };
+    let error = decode_within(&encode(&accept(1024, durable)), &few).unwrap_err();
     assert_eq!(error.fault().code, Code::FrameTooLarge);
 }
 

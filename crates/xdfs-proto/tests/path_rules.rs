@@ -99,6 +99,44 @@ fn taken(id: CallId, parts: u32, stop: bool) -> Frame {
 }
 
 #[test]
+fn a_call_that_is_not_known_is_refused_alone() {
+    let unknown = |id| Frame::UnknownCall {
+        id,
+        operation: 0x1e,
+        rest: vec![1, 2, 3],
+    };
+    let mut answerer = Answerer::new(Limits::default());
+    answerer.handle_frame(unknown(FIRST)).unwrap();
+    answerer.handle_frame(asks(id(1, 1), rename())).unwrap();
+    // Nobody works on it, and it holds nothing up.
+    assert_eq!(answerer.next_work().unwrap().id, id(1, 1));
+    assert_eq!(answerer.next_work(), None);
+    let sent = frames(&mut answerer);
+    let [
+        Frame::Answer {
+            id: FIRST,
+            part: 0,
+            last: true,
+            answer: Err(fault),
+        },
+    ] = &sent[..]
+    else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(fault.code, Code::Unsupported);
+    // It is a call like others: it comes once, is answered again after a lost channel, and the
+    // next one follows it.
+    answerer.handle_frame(unknown(FIRST)).unwrap();
+    assert_eq!(frames(&mut answerer), []);
+    answerer.channel_down();
+    assert_eq!(frames(&mut answerer), sent);
+    answerer.handle_frame(asks(id(0, 2), rename())).unwrap();
+    assert_eq!(answerer.next_work().unwrap().id, id(0, 2));
+    let early = answerer.handle_frame(unknown(id(0, 3))).unwrap_err();
+    assert_eq!(early.code, Code::ProtocolViolation);
+}
+
+#[test]
 fn a_call_that_comes_again_is_not_done_again() {
     let mut answerer = Answerer::new(Limits::default());
     answerer.handle_frame(asks(FIRST, rename())).unwrap();

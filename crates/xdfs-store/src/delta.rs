@@ -7,7 +7,7 @@ use xdfs_proto::digest::{BlockHasher, DigestKind};
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{Code, Fault, FileId, RangeSet};
 
-use crate::{SinkRequest, Source, Store};
+use crate::{SinkRequest, Source, Store, work};
 
 /// The sums of `count` blocks from number `first` on, fewer only at the end. The caller has bounded
 /// the bytes of all of them.
@@ -45,6 +45,7 @@ pub(crate) fn signatures(
             state: hasher.finish(FileId(0)).1.state,
         });
         at += wanted as u64;
+        work::passed(wanted as u64)?;
     }
     source.verify_unchanged()?;
     Ok(Signatures {
@@ -102,6 +103,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
         }
         buf.resize(piece.length as usize, 0);
         source.read_at(piece.from_offset, &mut buf)?;
+        work::passed(u64::from(piece.length))?;
         let mut hasher = BlockHasher::new(seed.digest, false, piece.offset);
         hasher.update(&buf);
         // Before it is written: where it goes may be a hole of the new file.

@@ -12,6 +12,7 @@ pub mod local;
 pub mod memory;
 pub mod stream;
 pub mod tree_journal;
+mod work;
 
 pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use delta::seed;
@@ -19,6 +20,7 @@ pub use file::{File, FileRequest, OpenedFile};
 pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
+pub use work::watched;
 
 use std::fmt;
 use std::io::IoSlice;
@@ -247,7 +249,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Answers a call about paths: gives the parts before the end to `part`, in order and none of
-    /// them large, and returns the end.
+    /// them large, and returns the end. Who wants to break off calls that read or copy files does
+    /// so by [`watched`].
     ///
     /// # Errors
     /// A fault that names the path, or the one that `part` returned: then nobody wants the rest.

@@ -37,7 +37,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         // First, since who writes into a pipe would hear that somebody opened it and went away.
         if flags.offset == 0 && pipe::is_pipe(&client, &operand.path) {
             let client = Arc::clone(client.client());
-            return work.follow(Flow::out_of_pipe(client, &operand.path, flags.length));
+            return work.follow(Flow::out_of_pipe(client, &operand.path, flags.length, None));
         }
         work.follow(client.download(&operand.path, &LocalPlace::Standard, &options)?)
     });

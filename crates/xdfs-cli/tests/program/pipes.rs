@@ -1,6 +1,7 @@
 //! Named pipes of a server as one end of a pipeline here.
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Place, Server, assert_content, content, program, xdfs, xdfs_with_input};
 
@@ -50,6 +51,47 @@ fn what_comes_out_of_a_pipe_is_copied_to_standard_output() {
     // To a file, and from within it, nothing can be copied: a pipe has no length.
     xdfs(["cp", &url, &place.here("f")]).fails(6, &["pipe"]);
     xdfs(["cp", "--offset", "1", &url, "-"]).fails(6, &["pipe"]);
+}
+
+#[test]
+fn a_bound_on_the_rate_holds_for_pipes_too() {
+    const RATE: &str = "1M";
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let expected = content(5, 1_500_000);
+    let url = server.url("/p");
+    let least = Duration::from_millis(1200);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| xdfs(["cat", &url]).ok());
+        let start = Instant::now();
+        xdfs_with_input(["cp", "--limit-rate", RATE, "-", &url], &expected).ok();
+        assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+        assert!(reader.join().unwrap().stdout == expected);
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::fs::write(place.remote("p"), &expected).unwrap());
+        let start = Instant::now();
+        let run = xdfs(["cp", "--limit-rate", RATE, &url, "-"]).ok();
+        assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+        assert!(run.stdout == expected);
+    });
+}
+
+#[test]
+fn who_waits_for_a_bound_on_the_rate_can_be_stopped() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    make_pipe(&place, "p");
+    let mut command = program();
+    command.args(["cp", "--limit-rate", "1", &server.url("/p"), "-"]);
+    let mut running = crate::support::Running::start(command.stdin(Stdio::null()));
+    let mut writer = std::fs::OpenOptions::new();
+    let mut writer = writer.write(true).open(place.remote("p")).unwrap();
+    // It would take hours.
+    std::io::Write::write_all(&mut writer, &[7; 10_000]).unwrap();
+    running.signal("INT");
+    assert_eq!(running.wait().code, Some(130));
 }
 
 #[test]
@@ -104,7 +146,7 @@ fn who_waits_for_a_reader_can_be_stopped() {
     let mut command = program();
     command.args(["cp", "-", &server.url("/p")]);
     let mut running = crate::support::Running::start(command.stdin(Stdio::piped()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     running.signal("INT");
     assert_eq!(running.wait().code, Some(130));
 }

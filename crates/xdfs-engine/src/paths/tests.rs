@@ -169,3 +169,50 @@ fn a_listing_pauses_after_the_parts_it_may_make() {
     assert!(matches!(next(&mut scene.threads), Done::Paused { .. }));
     assert!(scene.threads.completion().is_none());
 }
+
+/// A store with a file that nobody reads to its end.
+#[cfg(unix)]
+fn endless() -> (tempfile::TempDir, Arc<dyn Store>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(folder.path().join("file")).unwrap();
+    file.set_len(8 << 40).unwrap();
+    let store = xdfs_store::LocalStore::rooted(folder.path(), false).unwrap();
+    (folder, Arc::new(store))
+}
+
+#[test]
+#[cfg(unix)]
+fn a_digest_ends_with_its_session_and_is_paid_for() {
+    let (_folder, store) = endless();
+    let poller = Poller::new().unwrap();
+    let place = Arc::new(Mutex::new(Place(Box::new(()))));
+    // A byte would take a second.
+    let rate = Arc::new(SharedRate::new(1));
+    let mut threads = PathThreads::new(
+        store,
+        files(),
+        None,
+        Some(Arc::clone(&rate)),
+        Arc::clone(&place),
+        poller.notifier(),
+    );
+    let sum = Call::Checksum {
+        path: b"file".to_vec(),
+        offset: 0,
+        length: None,
+        kind: xdfs_proto::DigestKind::Crc64Nvme,
+    };
+    threads.submit(work(1, sum)).unwrap();
+    // It has begun when the queue is empty, and won't come to its end today.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !threads.shared.queue().ready.is_empty() {
+        assert!(Instant::now() < deadline, "it never began");
+        thread::sleep(Duration::from_millis(1));
+    }
+    threads.finish();
+    while Arc::strong_count(&place) > 1 {
+        assert!(Instant::now() < deadline, "it went on");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!rate.is_settled(Instant::now()), "it cost nothing");
+}

@@ -189,7 +189,9 @@ impl<K: Kernel> Pipeline<K> {
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
             }
-            Frame::Xpathm { .. } | Frame::Taken { .. } if !initiator => {
+            Frame::Xpathm { .. } | Frame::UnknownCall { .. } | Frame::Taken { .. }
+                if !initiator =>
+            {
                 self.calls.handle_frame(frame)
             }
             Frame::Answer { .. } if initiator => self.calls.handle_frame(frame),
@@ -223,7 +225,9 @@ impl<K: Kernel> Pipeline<K> {
                     "more than {} files are open in the session",
                     self.limits.open_files_max
                 ),
-            ))
+            )
+            // The word that others are done may be on its way, or lost with a channel.
+            .retry(Retry::AfterMs(100)))
         } else if let Some(wish) = request.pack.take() {
             match self.make_pack(&request, wish) {
                 Ok(()) => return,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xdfs_proto::frame::{Offer, Request, SourceTag};
 use xdfs_proto::pack::Wish;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Retry};
 
 use super::transfer::permille;
 use super::{Pipeline, Role};
@@ -127,7 +127,9 @@ impl<K: Kernel> Pipeline<K> {
         // Files that the peer cancelled don't count in the machine, and yet take memory here.
         if self.packs.arriving.len() + self.packs.carried_out >= self.limits.open_files_max {
             let cause = "too many packs wait to be carried out";
-            let fault = Fault::new(Code::LimitExceeded, "take a pack", cause).path(&root);
+            let fault = Fault::new(Code::LimitExceeded, "take a pack", cause)
+                .path(&root)
+                .retry(Retry::AfterMs(100));
             self.receiver.fail(offer.file, fault);
             return;
         }

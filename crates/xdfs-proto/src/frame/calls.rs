@@ -92,6 +92,23 @@ fn options_defined(number: u8) -> Option<u8> {
     }
 }
 
+/// The number of an operation that isn't known, and the bytes after it; `None` if it is known, and
+/// nothing is read then.
+pub(super) fn decode_unknown(r: &mut Reader<'_>) -> Result<Option<(u8, Vec<u8>)>, DecodeError> {
+    const FIELD: &str = "operation";
+    let mut ahead = r.clone();
+    match ahead.u8(FIELD)? {
+        // No operation will ever have it.
+        0 => Err(DecodeError::Invalid(FIELD)),
+        number if options_defined(number).is_some() => Ok(None),
+        number => {
+            let rest = ahead.take(ahead.remaining(), FIELD)?.to_vec();
+            *r = ahead;
+            Ok(Some((number, rest)))
+        }
+    }
+}
+
 fn check_bytes(bytes: &[u8], max: usize, field: &'static str) -> Result<(), DecodeError> {
     if bytes.len() > max {
         return Err(DecodeError::TooLarge {

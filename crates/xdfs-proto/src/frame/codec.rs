@@ -154,7 +154,7 @@ impl Frame {
             Self::Cancel { .. } => (kind::CANCEL, 0),
             Self::Noop => (kind::NOOP, 0),
             Self::Conm => (kind::CONM, 0),
-            Self::Xpathm { .. } => (kind::XPATHM, 0),
+            Self::Xpathm { .. } | Self::UnknownCall { .. } => (kind::XPATHM, 0),
             Self::Answer { last, .. } => (kind::ANSWER, flag(*last, ANSWER_LAST)),
             Self::Taken { stop, .. } => (kind::TAKEN, flag(*stop, TAKEN_STOP)),
             Self::XdfsM => (kind::XDFSM, 0),
@@ -234,6 +234,15 @@ impl Frame {
             Self::Xpathm { id, call } => {
                 encode_call_id(w, *id);
                 call.encode_fields(w);
+            }
+            Self::UnknownCall {
+                id,
+                operation,
+                rest,
+            } => {
+                encode_call_id(w, *id);
+                w.u8(*operation);
+                w.raw(rest);
             }
             Self::Answer {
                 id, part, answer, ..
@@ -358,10 +367,20 @@ impl Frame {
                 }
                 Self::Xftsm(request)
             }
-            kind::XPATHM => Self::Xpathm {
-                id: decode_call_id(r)?,
-                call: Call::decode_fields(r, limits)?,
-            },
+            kind::XPATHM => {
+                let id = decode_call_id(r)?;
+                match calls::decode_unknown(r)? {
+                    Some((operation, rest)) => Self::UnknownCall {
+                        id,
+                        operation,
+                        rest,
+                    },
+                    None => Self::Xpathm {
+                        id,
+                        call: Call::decode_fields(r, limits)?,
+                    },
+                }
+            }
             kind::ANSWER => {
                 let (id, part) = (decode_call_id(r)?, r.u32("part of an answer")?);
                 let (last, answer) = (flags & ANSWER_LAST != 0, calls::decode_content(r, limits)?);
@@ -465,7 +484,7 @@ impl Frame {
             Self::Cancel { .. } => "CANCEL",
             Self::Noop => "NOOP",
             Self::Conm => "CONM",
-            Self::Xpathm { .. } => "XPATHM",
+            Self::Xpathm { .. } | Self::UnknownCall { .. } => "XPATHM",
             Self::Answer { .. } => "ANSWER",
             Self::Taken { .. } => "TAKEN",
             Self::XdfsM => "XDFSM",
@@ -536,7 +555,7 @@ impl Accept {
     const FIXED_BYTES_MAX: usize = 4 + 4 + 2 + ACCEPT_PATH_BYTES_MAX + 1 + 4;
 
     /// How many durable ranges of this digest an ACCEPT can list: bounded by
-    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::control_frame_bytes_max`].
+    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::accept_bytes_max`].
     #[must_use]
     pub fn durable_max(kind: DigestKind, limits: &Limits) -> usize {
         // A fragment of BLAKE3 that starts at 0 has 32 bytes more; there is only one of them.
@@ -545,7 +564,7 @@ impl Accept {
             DigestKind::Crc64Nvme => (24, 0),
             DigestKind::Blake3 => (48, 32),
         };
-        let room = (limits.control_frame_bytes_max as usize)
+        let room = (limits.accept_bytes_max as usize)
             .saturating_sub(Self::FIXED_BYTES_MAX)
             .saturating_sub(once);
         limits.resume_ranges_max.min(room / each)

@@ -251,6 +251,11 @@ fn calls() -> Vec<(&'static str, Frame)> {
             kind,
         })
     };
+    let unknown = |operation, rest: &[u8]| Frame::UnknownCall {
+        id: ID,
+        operation,
+        rest: rest.to_vec(),
+    };
     let first = Frame::Xpathm {
         id: CallId {
             slot: 127,
@@ -268,6 +273,8 @@ fn calls() -> Vec<(&'static str, Frame)> {
             asks(Call::ReadLink { path: path.clone() }),
         ),
         ("xpathm-space-last-slot", first),
+        ("xpathm-operation-unknown", unknown(0x7f, &[0, 5, b'p'])),
+        ("xpathm-operation-unknown-alone", unknown(0xff, &[])),
         ("xpathm-checksum", checksum(0, None, DigestKind::Crc64Nvme)),
         (
             "xpathm-checksum-of-a-part",
@@ -551,10 +558,6 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("xpathm-sequence-zero", at("xpathm-stat", body + 2, &[0; 4])),
         ("xpathm-operation-zero", at("xpathm-stat", number, &[0])),
-        (
-            "xpathm-operation-unknown",
-            at("xpathm-stat", number, &[0x7f]),
-        ),
         (
             "xpathm-stat-option-undefined",
             at("xpathm-stat", options, &[2]),

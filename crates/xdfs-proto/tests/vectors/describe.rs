@@ -198,6 +198,16 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "fault": fault(f),
         }),
         Frame::Xpathm { id, call } => crate::calls::call(*id, call),
+        Frame::UnknownCall {
+            id,
+            operation,
+            rest,
+        } => json!({
+            "slot": id.slot,
+            "sequence": id.sequence,
+            "unknown_operation": operation,
+            "rest": hex(rest),
+        }),
         Frame::Answer {
             id,
             part,

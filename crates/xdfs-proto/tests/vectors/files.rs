@@ -397,7 +397,6 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
     let content = FRAME_HEADER_BYTES + 10;
     let rest = content + 1;
     vec![
-        ("file-operation-unknown", at("file-stat", number, &[0x2c])),
         ("file-option-undefined", at("file-stat", options, &[1])),
         ("file-read-option-undefined", at("file-read", options, &[2])),
         ("file-open-for-nothing", at("file-open", options, &[0])),

@@ -19,7 +19,7 @@ use super::path::{HiddenNames, OPEN_TARGET};
 use super::source::LocalSource;
 use super::target::Target;
 use super::zeros;
-use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source};
+use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source, work};
 
 /// Files below this length aren't preallocated: a file system places so small a file well without.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
@@ -255,7 +255,10 @@ impl LocalSink {
             match fs::copy_range(source.file(), &self.file, at, left.min(COPY_BYTES)) {
                 // Some file systems say so of files that have no end: reading decides.
                 Ok(0) => break,
-                Ok(copied) => at += copied as u64,
+                Ok(copied) => {
+                    at += copied as u64;
+                    work::passed(copied as u64)?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => break,
                 Err(error) => return Err(self.fault("write", &error)),
             }
@@ -272,6 +275,7 @@ impl LocalSink {
             source.read_at(at, piece)?;
             self.write_at(at, &[IoSlice::new(piece)])?;
             at += piece.len() as u64;
+            work::passed(piece.len() as u64)?;
         }
         Ok(())
     }

@@ -164,7 +164,8 @@ impl RemoteFile {
     }
 
     /// Writes several pieces, one after the other, by one call: up to 256, and up to 61,440 bytes
-    /// together. It has been done when this returns.
+    /// together. What lies under a lock and what doesn't are calls of their own. It has been done
+    /// when this returns.
     ///
     /// # Errors
     /// What the server says, or why there is no session.

@@ -7,7 +7,8 @@
 //!   order, and may be sent again in another session.
 //! - An error of a write that was taken is told once, by the next call.
 //! - What was to be written under a lock that is lost isn't sent any more, and the error says which
-//!   bytes that were. All other writes are carried on.
+//!   bytes that were. A write of which a part lies under it is one of these. All others are carried
+//!   on.
 //! - What can't be done twice isn't sent again; who asked hears that nobody knows.
 
 mod locks;
@@ -18,7 +19,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_proto::file::{
-    DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockSet,
+    DATA_BYTES_MAX, EXTENTS_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner,
+    LockSet,
 };
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::range::RangeSet;
@@ -310,15 +312,14 @@ impl State {
     pub(super) fn write_behind(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.check()?;
         self.check_end(offset, bytes.len())?;
-        let pieces = || {
-            let pieces = bytes.chunks(DATA_BYTES_MAX).enumerate();
-            pieces.map(|(n, piece)| (offset + (n * DATA_BYTES_MAX) as u64, piece))
-        };
         // Before anything is waited for: the locks may be lost meanwhile.
-        let locked: Vec<bool> = pieces()
-            .map(|(at, piece)| self.is_locked(at, Some(piece.len() as u64), true))
-            .collect();
-        for ((at, piece), locked) in pieces().zip(locked) {
+        let cut = self.cut_at_locks(offset, bytes);
+        if cut.iter().any(|piece| piece.2) && cut.iter().any(|piece| !piece.2) {
+            self.settle(offset, bytes.len() as u64)?;
+            self.ahead.forget_range(offset, bytes.len() as u64);
+            return self.write_cut(&cut);
+        }
+        for (at, piece, locked) in cut {
             let length = piece.len() as u64;
             let is_lost = |own: &Self| locked && !own.is_locked(at, Some(length), true);
             self.settle_sent(at, length)?;
@@ -335,9 +336,7 @@ impl State {
                 let end = offset.saturating_add(bytes.len() as u64);
                 self.unwritten.insert(ByteRange { start: at, end });
                 self.check()?;
-                let cause = "the lock was lost under which this was to be written";
-                let fault = Fault::new(Code::LockLost, "write to a file", cause);
-                return Err(fault.path(&self.path));
+                return Err(self.lost_lock());
             }
             self.ahead.forget_range(at, length);
             if self.behind.is_block_full() {
@@ -358,29 +357,88 @@ impl State {
     /// Writes several pieces by one call.
     pub(super) fn write_pieces(&mut self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
         self.check()?;
-        let mut extents = Vec::with_capacity(pieces.len());
-        let mut all = Vec::new();
+        let count = pieces.iter().filter(|(_, bytes)| !bytes.is_empty()).count();
+        let total = pieces.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        if count > EXTENTS_MAX || total > DATA_BYTES_MAX {
+            let cause = format!("{count} pieces of {total} bytes together are too much");
+            let fault = Fault::new(Code::InvalidArgument, "write to a file", cause);
+            return Err(fault.path(&self.path));
+        }
+        // Before anything is waited for, likewise.
+        let cut = pieces
+            .iter()
+            .flat_map(|(offset, bytes)| self.cut_at_locks(*offset, bytes));
+        let cut: Vec<(u64, &[u8], bool)> = cut.collect();
         for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.check_end(*offset, bytes.len())?;
             self.settle(*offset, bytes.len() as u64)?;
             self.ahead.forget_range(*offset, bytes.len() as u64);
-            extents.push(Extent {
-                offset: *offset,
-                length: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            });
-            all.extend_from_slice(bytes);
         }
-        if extents.is_empty() {
-            return Ok(());
+        self.write_cut(&cut)
+    }
+
+    /// Writes pieces, those under a lock first: if it is lost the others aren't written either, so
+    /// that of a write over its edge nothing is done that its user didn't mean to do alone.
+    fn write_cut(&mut self, pieces: &[(u64, &[u8], bool)]) -> Result<(), Fault> {
+        let mut is_lost = false;
+        for locked in [true, false] {
+            let mut rest = pieces.iter().filter(|piece| piece.2 == locked).peekable();
+            while rest.peek().is_some() {
+                let (mut extents, mut bytes) = (Vec::new(), Vec::new());
+                while extents.len() < EXTENTS_MAX
+                    && let Some((offset, piece, _)) =
+                        rest.next_if(|piece| bytes.len() + piece.1.len() <= DATA_BYTES_MAX)
+                {
+                    bytes.extend_from_slice(piece);
+                    extents.push(Extent {
+                        offset: *offset,
+                        length: u32::try_from(piece.len()).unwrap_or(u32::MAX),
+                    });
+                }
+                for Extent { offset, length } in &extents {
+                    while self.behind.overlaps(*offset, u64::from(*length)) {
+                        self.wait_oldest()?;
+                    }
+                }
+                is_lost |= locked && self.locks.is_empty();
+                if is_lost {
+                    self.miss(&extents);
+                } else {
+                    self.send(extents, bytes, locked)?;
+                }
+            }
+            while !self.behind.is_empty() {
+                self.wait_oldest()?;
+            }
+            is_lost |= self.locks.is_empty() && pieces.iter().any(|piece| piece.2);
         }
-        let is_locked =
-            |extent: &Extent| self.is_locked(extent.offset, Some(u64::from(extent.length)), true);
-        let locked = extents.iter().all(is_locked);
-        self.send(extents, all, locked)?;
-        while !self.behind.is_empty() {
-            self.wait_oldest()?;
+        self.check()?;
+        if is_lost {
+            return Err(self.lost_lock());
         }
-        self.check()
+        Ok(())
+    }
+
+    fn lost_lock(&mut self) -> Fault {
+        let cause = "the lock was lost under which this was to be written";
+        let fault = Fault::new(Code::LockLost, "write to a file", cause);
+        self.with_unwritten(fault.path(&self.path))
+    }
+
+    /// Pieces of what is to be written, each at most what a call has, under a lock as a whole or
+    /// not at all, and whether it is.
+    fn cut_at_locks<'b>(&self, offset: u64, bytes: &'b [u8]) -> Vec<(u64, &'b [u8], bool)> {
+        let mut pieces = Vec::new();
+        let mut rest = bytes;
+        for (start, length, locked) in self.locks.parts(offset, bytes.len() as u64, true) {
+            let length = usize::try_from(length).unwrap_or(rest.len());
+            let (part, after) = rest.split_at(length.min(rest.len()));
+            rest = after;
+            for (n, piece) in part.chunks(DATA_BYTES_MAX).enumerate() {
+                pieces.push((start + (n * DATA_BYTES_MAX) as u64, piece, locked));
+            }
+        }
+        pieces
     }
 
     fn send_gathered(&mut self) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
 //! A tree from here to the server.
 
+mod above;
 mod end;
 mod known;
 mod waiting;
@@ -626,25 +627,12 @@ impl<'a> Upload<'a> {
         sending: &mut Sending,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let above = match path.iter().rposition(|b| *b == b'/') {
-            Some(at) => join(&self.root, &path[..at]),
-            None => self.root.clone(),
-        };
-        // The pack that makes the directory may be on its way.
-        if sending.made_directory.as_ref() != Some(&above) {
-            let call = Call::MakeDirectory {
-                path: above.clone(),
-                mode: None,
-                parents: true,
-            };
-            if let Err(fault) = self.client.call(call) {
-                if ends_session(&fault) {
-                    return Err(fault);
-                }
-                report.missed(&path, false, None, fault);
-                return Ok(());
+        if let Err(fault) = self.make_above(&path, sending) {
+            if ends_session(&fault) {
+                return Err(fault);
             }
-            sending.made_directory = Some(above);
+            report.missed(&path, false, None, fault);
+            return Ok(());
         }
         // Before it is read, which changes the time of the last read.
         let kept = match self.options.keeps_more().then(|| self.kept_of(&path)) {

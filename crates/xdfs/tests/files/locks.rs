@@ -184,6 +184,59 @@ fn a_write_beside_a_lock_does_not_take_others_along() {
 }
 
 #[test]
+fn a_write_of_which_a_part_is_under_a_lost_lock_fails() {
+    for (seed, is_one_call) in [(11, false), (12, true)] {
+        let scene = scene(seed);
+        let [a, b] = lost(&scene, range(5, 10), &[b'b'; 20]);
+        let write = |at, bytes: &[u8]| {
+            if is_one_call {
+                a.write_vectored_at(&[(at, &bytes[..1]), (at + 1, &bytes[1..])])
+            } else {
+                a.write_at(at, bytes).and_then(|()| a.sync())
+            }
+        };
+        let fault = write(0, &[b'a'; 20]).unwrap_err();
+        assert_eq!(fault.code, Code::LockLost, "{fault}");
+        assert!(fault.hint.contains("bytes 0 to 19 under"), "{}", fault.hint);
+        a.sync().unwrap();
+        let mut now = [0; 20];
+        b.read_at(0, &mut now).unwrap();
+        assert_eq!(&now, b"bbbbbbbbbbbbbbbbbbbb");
+        // It is told once: there is no lock any more that could be lost.
+        write(4, b"cc").unwrap();
+        b.read_at(0, &mut now).unwrap();
+        assert_eq!(&now, b"bbbbccbbbbbbbbbbbbbb");
+    }
+}
+
+#[test]
+fn a_write_that_reaches_over_a_lock_arrives_as_a_whole() {
+    let scene = scene(13);
+    let file = open(&scene.clients[0], "f", &both());
+    for at in (0..200_000).step_by(1000) {
+        assert!(take(&file, range(at + 300, 7), true));
+    }
+    let bytes: Vec<u8> = (0..200_000u64).map(|n| (n * n / 7) as u8).collect();
+    file.write_at(0, &bytes).unwrap();
+    file.sync().unwrap();
+    let mut back = vec![0; bytes.len()];
+    file.read_at(0, &mut back).unwrap();
+    assert!(back == bytes);
+    // As many pieces as a call may have, which are more when they are cut.
+    let pieces: Vec<(u64, &[u8])> = (0..256).map(|n| (n * 230, &bytes[..230])).collect();
+    file.write_vectored_at(&pieces).unwrap();
+    file.read_at(0, &mut back[..256 * 230]).unwrap();
+    assert!(
+        back[..256 * 230]
+            .chunks(230)
+            .all(|piece| piece == &bytes[..230])
+    );
+    let many = vec![(0, &b"x"[..]); 257];
+    let fault = file.write_vectored_at(&many).unwrap_err();
+    assert_eq!(fault.code, Code::InvalidArgument);
+}
+
+#[test]
 fn another_failure_does_not_hide_that_a_lock_was_lost() {
     let scene = scene(10);
     let [a, _b] = lost(&scene, range(0, 10), b"theirs");

@@ -25,7 +25,7 @@ fn delta() -> SyncOptions {
 }
 
 /// Bytes that no compression would make shorter, the same for the same seed.
-fn noise(seed: u64, count: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed ^ 0x5851_f42d_4c95_7f2d;
     let mut bytes = Vec::with_capacity(count + 8);
     while bytes.len() < count {
@@ -40,15 +40,19 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
 }
 
 /// Puts the versions in their places, with times that differ.
-fn place(stage: &Stage, old: &[u8], new: &[u8]) {
-    write(stage.target().join("file"), old);
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let file = File::options()
-        .write(true)
-        .open(stage.target().join("file"))
-        .unwrap();
-    file.set_times(FileTimes::new().set_modified(time)).unwrap();
-    write(stage.source().join("file"), new);
+pub(crate) fn place(stage: &Stage, name: &str, old: &[u8], new: &[u8]) {
+    write(stage.target().join(name), old);
+    write(stage.source().join(name), new);
+    set_times(stage, name);
+}
+
+/// Gives both files times of their own: those of writes are equal within a tick of the clock.
+fn set_times(stage: &Stage, name: &str) {
+    for (path, seconds) in [(stage.target(), 1_000_000), (stage.source(), 2_000_000)] {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let file = File::options().write(true).open(path.join(name)).unwrap();
+        file.set_times(FileTimes::new().set_modified(time)).unwrap();
+    }
 }
 
 /// Bytes that were sent.
@@ -68,7 +72,7 @@ fn run(stage: &Stage, options: &SyncOptions) -> usize {
 #[track_caller]
 fn sent_of(way: Way, old: &[u8], new: &[u8], options: &SyncOptions) -> usize {
     let stage = Stage::new(way);
-    place(&stage, old, new);
+    place(&stage, "file", old, new);
     let sent = run(&stage, options);
     stage.assert_settled(options);
     sent
@@ -101,6 +105,37 @@ fn only_what_changed_is_sent() {
             edit(&mut new);
             let sent = sent_of(way, &old, &new, &delta());
             assert!(sent < 64 << 10, "{way:?} {name}: {sent} bytes");
+        }
+    }
+}
+
+#[test]
+fn of_many_scattered_edits_little_more_is_sent_than_the_blocks_they_are_in() {
+    const EDITS: usize = 3000;
+    const BLOCK: usize = 8 << 10;
+    // Two or three blocks for each.
+    let apart = BLOCK * 5 / 2;
+    let old = noise(1, EDITS * apart);
+    assert!(old.len().isqrt() <= BLOCK);
+    for digest in [DigestKind::Crc64Nvme, DigestKind::Blake3] {
+        let mut new = old.clone();
+        for edit in new.chunks_mut(apart) {
+            edit[BLOCK / 2 - 1] ^= 1;
+        }
+        let options = SyncOptions {
+            tree: TreeOptions {
+                digest,
+                ..TreeOptions::default()
+            },
+            ..delta()
+        };
+        for way in WAYS {
+            let sent = sent_of(way, &old, &new, &options);
+            let least = EDITS * BLOCK;
+            assert!(
+                sent < least + least / 10,
+                "{way:?} {digest:?}: {sent} bytes"
+            );
         }
     }
 }
@@ -176,6 +211,7 @@ fn holes_on_one_side_or_the_other() {
             let mut bytes = fs::read(&hollow).unwrap();
             bytes[4 * MIB] ^= 1;
             fs::write(&full, bytes).unwrap();
+            set_times(&stage, "file");
             let sent = run(&stage, &delta());
             let most = if is_source_sparse { 12 * MIB } else { 64 << 10 };
             assert!(sent <= most, "{way:?} {is_source_sparse}: {sent} bytes");
@@ -214,7 +250,7 @@ fn what_was_begun_for_another_version_is_not_used() {
         let old = noise(1, 3 * MIB);
         let mut new = old.clone();
         new.rotate_left(5000);
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         run(&stage, &delta());
         // The same length, and other content from the beginning on.
         let other = noise(9, 3 * MIB);
@@ -230,7 +266,7 @@ fn an_old_file_that_changes_meanwhile_makes_nothing_wrong() {
         let old = noise(1, 4 * MIB);
         let mut new = old.clone();
         new.rotate_left(300);
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let path = stage.target().join("file");
         let is_over = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
@@ -260,7 +296,7 @@ fn a_sync_that_is_stopped_goes_on() {
         let stage = Stage::new(way);
         let old = noise(1, 6 * MIB);
         let new = [&old[..3 * MIB], &noise(2, 5 * MIB)].concat();
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
                 rate_bytes_per_s_max: Some(MIB as u64),
@@ -428,7 +464,7 @@ fn any_edits_come_over() {
         }
         prop_assume!(old != new);
         let stage = Stage::new(if is_up { Way::Up } else { Way::Down });
-        place(&stage, &old, &new);
+        place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
                 digest: if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme },

@@ -15,6 +15,7 @@ mod delta;
 mod holes;
 mod journal;
 mod kept;
+mod older;
 mod picture;
 mod refused;
 mod scene;

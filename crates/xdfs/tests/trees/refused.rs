@@ -90,6 +90,41 @@ fn a_tree_does_not_go_through_links() {
 }
 
 #[test]
+fn files_of_all_sizes_do_not_go_through_links_that_stay_inside() {
+    let folders = Folders::new(16);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("a/d/e")).unwrap();
+    fs::create_dir_all(source.join("a/well")).unwrap();
+    for (name, length) in [("small", 5), ("large", 600 << 10)] {
+        for directory in ["a", "a/d", "a/d/e", "a/well"] {
+            fs::write(source.join(directory).join(name), vec![1; length]).unwrap();
+        }
+    }
+    let (there, other) = (folders.root().join("there"), folders.root().join("other"));
+    fs::create_dir_all(there.join("a")).unwrap();
+    fs::create_dir_all(&other).unwrap();
+    symlink("../../other", there.join("a/d")).unwrap();
+    let slash = source.join("");
+    let (_, failed) = up(&client, &slash, "/there", &replacing()).unwrap();
+    for name in ["small", "large"] {
+        for directory in ["a/d", "a/d/e"] {
+            let path = format!("{directory}/{name}").into_bytes();
+            assert!(failed.contains(&(path, Code::PathEscape)), "{failed:?}");
+        }
+        assert!(there.join("a").join(name).is_file());
+        assert!(there.join("a/well").join(name).is_file());
+    }
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    // The directory of the tree itself may be where a link leads: it was named.
+    symlink("other", folders.root().join("link")).unwrap();
+    let (result, failed) = up(&client, &slash, "/link", &replacing()).unwrap();
+    assert_eq!((result.files, failed), (8, Vec::new()));
+    assert_same(&source, &other);
+}
+
+#[test]
 fn a_server_that_takes_no_writes_gets_none() {
     let folders = Folders::new(14);
     let server = Serving::start(&folders.root(), |builder| builder.read_only = true);

@@ -1,6 +1,7 @@
 //! Synchronisation, both ways: what differs is moved and nothing else, and what is too much goes.
 
 use std::fs::{self, FileTimes, Permissions};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
@@ -50,9 +51,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(way: Way) -> Self {
+        Self::behind(way, |server| server)
+    }
+
+    /// The client goes to another address than that of the server.
+    pub(crate) fn behind(way: Way, addr: impl FnOnce(SocketAddr) -> SocketAddr) -> Self {
         let folders = Folders::new(31);
         let server = Serving::start(&folders.root(), |_| {});
-        let client = client(server.addr, |_| {});
+        let client = client(addr(server.addr), |_| {});
         let stage = Self {
             way,
             client,

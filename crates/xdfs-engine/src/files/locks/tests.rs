@@ -217,6 +217,16 @@ fn sets_of_locks_are_sets_of_bytes() {
                     set.covers(&range, exclusive),
                     model[bytes.clone()].iter().all(has)
                 );
+                let parts = set.parts(offset, length, exclusive);
+                let of = |(_, length, has): &(u64, u64, bool)| vec![*has; *length as usize];
+                let each: Vec<bool> = parts.iter().flat_map(of).collect();
+                let expected: Vec<bool> = model[bytes.clone()].iter().map(has).collect();
+                assert_eq!(each, expected);
+                assert!(
+                    parts
+                        .windows(2)
+                        .all(|p| p[0].0 + p[0].1 == p[1].0 && p[0].2 != p[1].2)
+                );
                 let stops = |byte: &Option<bool>| byte.is_some_and(|own| own || exclusive);
                 assert_eq!(
                     set.in_the_way(&range, exclusive).is_some(),

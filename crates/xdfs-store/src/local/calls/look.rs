@@ -8,7 +8,7 @@ use xdfs_proto::{ByteRange, Code, Fault};
 
 use super::super::path;
 use super::{Paths, attributes, io_fault, resolve_fault};
-use crate::{Source, Store, delta};
+use crate::{Source, Store, delta, work};
 
 /// Bytes that are read and hashed at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -107,6 +107,7 @@ pub(crate) fn digest(
         }
         hash.update(&buf[..read]);
         at += read as u64;
+        work::passed(read as u64)?;
     }
     source.verify_unchanged()?;
     Ok(Answer::Digest {

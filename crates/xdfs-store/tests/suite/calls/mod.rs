@@ -6,6 +6,7 @@ mod list;
 mod look;
 mod random;
 mod tree;
+mod watched;
 
 use std::path::Path;
 

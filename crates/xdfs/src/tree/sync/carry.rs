@@ -51,6 +51,10 @@ pub(super) struct Carrier<'a> {
     options: &'a TreeOptions,
     /// Old files are looked at for what they have of new ones.
     delta: bool,
+    /// Why the server doesn't do that, once it has said so.
+    refusal: OnceLock<Fault>,
+    /// The observer has heard it.
+    is_refusal_told: AtomicBool,
     /// The root of the target stays whose it is: it may be that of an export.
     keeps_root: bool,
     cut: Cut,
@@ -82,6 +86,8 @@ impl<'a> Carrier<'a> {
             root,
             options,
             delta,
+            refusal: OnceLock::new(),
+            is_refusal_told: AtomicBool::new(false),
             keeps_root,
             cut,
             store: LocalStore::unrooted(),
@@ -96,7 +102,7 @@ impl<'a> Carrier<'a> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let root = self.root.to_vec();
-        match self.route {
+        let moved = match self.route {
             Route::Up(source) => {
                 let upload = Upload::new(self.client, source, root, self.options, self.cut);
                 let provide: &upload::Provider<'_> =
@@ -110,7 +116,14 @@ impl<'a> Carrier<'a> {
                     &|download, found| self.give_down(actions, download, found);
                 download.run(Some(provide), report)
             }
+        };
+        if let Some(fault) = self.refusal.get()
+            && !self.is_refusal_told.swap(true, Ordering::Relaxed)
+        {
+            let fault = fault.clone();
+            report.warn(&fault.hint("large files that changed were sent whole"));
         }
+        moved
     }
 
     fn give_up(
@@ -271,6 +284,7 @@ impl<'a> Carrier<'a> {
             client: self.client,
             digest: self.options.digest,
             stop,
+            refusal: &self.refusal,
         }
     }
 

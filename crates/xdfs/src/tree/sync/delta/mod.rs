@@ -12,7 +12,7 @@ mod find;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use xdfs_proto::delta::{
@@ -20,7 +20,7 @@ use xdfs_proto::delta::{
 };
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Side};
 use xdfs_store::{LocalStore, Source, Store};
 
 use crate::client::Client;
@@ -80,12 +80,16 @@ pub(super) struct Preparation<'a> {
     /// The digest of the transfer.
     pub(super) digest: DigestKind,
     pub(super) stop: &'a AtomicBool,
+    /// Why the server doesn't take part, once it has said so.
+    pub(super) refusal: &'a OnceLock<Fault>,
 }
 
 impl Preparation<'_> {
     /// Prepares an upload of the file `source` here to `target`, which has `old` bytes there.
     pub(super) fn upload(&self, source: &[u8], target: &[u8], old: u64) {
-        told(target, self.seed_there(source, target, old));
+        if self.refusal.get().is_none() {
+            self.told(target, self.seed_there(source, target, old));
+        }
     }
 
     /// Prepares a download of `source`, of which this is known, to `target` in a store here.
@@ -96,7 +100,24 @@ impl Preparation<'_> {
         store: &LocalStore,
         target: &[u8],
     ) {
-        told(target, self.seed_here(source, new, store, target));
+        if self.refusal.get().is_none() {
+            self.told(target, self.seed_here(source, new, store, target));
+        }
+    }
+
+    fn told(&self, target: &[u8], seeded: Result<u64, Fault>) {
+        let target = target.escape_ascii();
+        match seeded {
+            Ok(bytes) => tracing::debug!(%target, bytes, "the old file has these of the new one"),
+            // The transfer tells what is really wrong.
+            Err(fault) => {
+                tracing::debug!(%target, %fault, "the old file was of no use");
+                if fault.code == Code::Unsupported && fault.side == Side::Remote {
+                    // Whoever was first has said it.
+                    let _ = self.refusal.set(fault);
+                }
+            }
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -328,13 +349,4 @@ fn version(file: &dyn Source) -> Result<(SourceTag, u64), Fault> {
 fn pays(runs: &[Run], data: u64) -> bool {
     let found: u64 = runs.iter().map(|run| run.length).sum();
     found > 0 && found >= data / SHARE_MIN
-}
-
-fn told(target: &[u8], seeded: Result<u64, Fault>) {
-    let target = target.escape_ascii();
-    match seeded {
-        Ok(bytes) => tracing::debug!(%target, bytes, "the old file has these of the new one"),
-        // The transfer tells what is really wrong.
-        Err(fault) => tracing::debug!(%target, %fault, "the old file was of no use"),
-    }
 }
