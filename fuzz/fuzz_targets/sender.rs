@@ -66,6 +66,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now = Duration::ZERO;
     let mut largest = 0;
     let mut durable: Vec<(FileId, RangeSet)> = Vec::new();
+    let mut packs = Vec::new();
     let mut offered = 0;
     while !input.0.is_empty() {
         let result = match input.u8() % 14 {
@@ -76,19 +77,24 @@ fuzz_target!(|data: &[u8]| {
                     continue;
                 }
                 offered += 1;
+                // As an offer that can be read: it has a length, and isn't resumed.
+                let pack = flags & 0x81 == 0x80 && flags & 0x38 != 0x38;
+                if pack {
+                    packs.push(file);
+                }
                 let offer = Offer {
                     file,
                     path: Vec::new(),
                     name: Vec::new(),
-                    length: (flags & 1 == 0).then(|| input.offset()),
+                    length: (flags & 1 == 0).then(|| input.offset().max(u64::from(pack))),
                     tag: SourceTag([flags & 2; 16]),
                     mode: None,
                     mtime_ns: None,
                     digest: kind,
                     overwrite: false,
-                    resume: flags & 4 == 0,
+                    resume: flags & 4 == 0 && !pack,
                     dry_run: flags & 0x38 == 0x38,
-                    pack: false,
+                    pack,
                     sparse: false,
                 };
                 sender.offer(offer, flags & 64 == 0);
@@ -115,7 +121,7 @@ fuzz_target!(|data: &[u8]| {
                 };
                 let waits = sender.has_file(file) && sender.shape(file).is_none();
                 let result = sender.handle_frame(input.channel(), Frame::Accept(accept), now);
-                if waits && result.is_ok() {
+                if waits && !packs.contains(&file) && result.is_ok() {
                     let mut set = RangeSet::new();
                     ranges.iter().for_each(|r| set.insert(*r));
                     durable.push((file, set));
@@ -156,7 +162,13 @@ fuzz_target!(|data: &[u8]| {
                 Ok(())
             }
             7 | 8 => {
-                if let Some(mut extent) = sender.next_extent() {
+                let channel = input.channel();
+                let mut next = sender.next_extent(channel);
+                if next.is_none() && sender.next_pack(channel).is_some() {
+                    next = sender.next_extent(channel);
+                    assert!(next.is_some(), "a pack has bytes: {sender:?}");
+                }
+                if let Some(mut extent) = next {
                     let (file, how) = (extent.file, input.u8());
                     let (grid, length) = sender.shape(file).expect("it was accepted");
                     assert!(!extent.range.is_empty() && extent.range.len() <= grid);
@@ -176,7 +188,7 @@ fuzz_target!(|data: &[u8]| {
                             extent.range = sender.widen_hole(extent, input.offset());
                             sender.hole_read(file, extent.range);
                             largest = extent.range.len().max(largest);
-                            sender.assign(input.channel(), extent, now);
+                            sender.assign(channel, extent, now);
                         }
                         _ => {
                             if how % 8 == 3 && length.is_none() && !extent.again {
@@ -190,7 +202,7 @@ fuzz_target!(|data: &[u8]| {
                                 sender.extent_read(file, fragment);
                             }
                             largest = extent.range.len().max(largest);
-                            sender.assign(input.channel(), extent, now);
+                            sender.assign(channel, extent, now);
                             if how % 8 == 3 && length.is_none() && !extent.again {
                                 sender.source_ended(file, extent.range.end);
                             }

@@ -55,6 +55,7 @@ fn seed(content: &[u8]) -> Call {
         from: bytes("d/file"),
         to: bytes("d/new"),
         overwrite: false,
+        sparse: false,
         tag: SourceTag([3; 16]),
         length: content.len() as u64,
         digest: DigestKind::Crc64Nvme,
