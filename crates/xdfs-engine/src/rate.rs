@@ -236,15 +236,16 @@ impl Bucket {
         }
     }
 
-    /// The same at another rate: the time that it still has to wait, and has waited, stays.
+    /// The same at another rate: the bytes that are owed, and the time that was waited, stay.
     fn at_rate(mut self, rate: u64, now: Duration) -> Self {
         // Time in which nothing was asked of it fills it, and wasn't waited for.
         self.fill(now);
-        let before = self.rate_bytes_per_s;
-        let mut other = Self::new(rate, now);
-        other.tokens = (self.tokens / before * other.rate_bytes_per_s).min(other.burst_bytes);
-        other.waited = self.waited;
-        other
+        let other = Self::new(rate, now);
+        Self {
+            tokens: self.tokens.min(other.burst_bytes),
+            waited: self.waited,
+            ..other
+        }
     }
 
     fn fill(&mut self, now: Duration) {
@@ -332,6 +333,17 @@ mod tests {
         // Half of the bytes at each rate.
         let sent = one_after_the_other(&[1000, 3000], 100);
         assert!((14_500..=15_500).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn what_is_owed_is_bytes_and_not_time() {
+        let mut bounds = Bounds::default();
+        bounds.bound(1000, Duration::ZERO);
+        bounds.take(1_000_050, Duration::ZERO);
+        assert_eq!(bounds.delay(Duration::ZERO), seconds(1000));
+        bounds.unbound();
+        bounds.bound(1_000_000, Duration::ZERO);
+        assert_eq!(bounds.delay(Duration::ZERO), seconds(1));
     }
 
     #[test]

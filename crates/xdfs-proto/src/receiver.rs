@@ -234,6 +234,14 @@ impl Receiver {
         }
     }
 
+    /// Refuses an offer for a reason that lies outside of this machine. What follows it is discarded,
+    /// and the sender is told again when it asks again.
+    pub fn refuse(&mut self, offer: Offer, fault: &Fault) {
+        self.numbers.insert(offer.file);
+        let answer = farewell(offer.file, fault);
+        self.end(offer.file, Some(offer), Some(answer));
+    }
+
     fn offered(&mut self, offer: Offer) -> Result<(), Fault> {
         if let Some(file) = self.files.get(&offer.file) {
             // An offer that came again after a lost channel; its answer may be lost too.
@@ -252,7 +260,6 @@ impl Receiver {
         if self.numbers.contains(offer.file) {
             return self.offered_again(&offer);
         }
-        self.numbers.insert(offer.file);
         if self.files.len() >= self.limits.open_files_max {
             let fault = Fault::new(
                 Code::LimitExceeded,
@@ -264,10 +271,10 @@ impl Receiver {
             )
             .path(&offer.path)
             .retry(Retry::AfterMs(100));
-            let answer = farewell(offer.file, &fault);
-            self.end(offer.file, Some(offer), Some(answer));
+            self.refuse(offer, &fault);
             return Ok(());
         }
+        self.numbers.insert(offer.file);
         let mut file = File::new(State::Opening, offer.digest, None);
         file.length = offer.length;
         file.offer = Some(offer.clone());
@@ -288,8 +295,10 @@ impl Receiver {
             )));
         }
         // PUBLISHED answers EOFR: a sender that still waits for ACCEPT wouldn't understand it.
+        // Of a pack EOFR may have been sent ahead of ACCEPT.
         match &ended.answer {
-            None | Some(Frame::Published { .. }) => {}
+            None => {}
+            Some(Frame::Published { .. }) if !offer.pack => {}
             Some(frame) => self.outputs.push_back(Output::Transmit(frame.clone())),
         }
         Ok(())

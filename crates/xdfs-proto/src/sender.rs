@@ -513,7 +513,8 @@ impl Sender {
 
     /// The next bytes that this channel may take. They count as outstanding only once they were
     /// assigned to it by [`Sender::assign`] (or given back by [`Sender::put_back`]). `None` while
-    /// it has nothing to send or the bound of outstanding bytes is reached.
+    /// it has nothing to send, a pack that waits comes first ([`Sender::next_pack`]), or the bound
+    /// of outstanding bytes is reached.
     ///
     /// Files are served in the order of their numbers, so that the first is finished first.
     #[must_use]
@@ -522,8 +523,10 @@ impl Sender {
             return None;
         }
         for (&id, file) in &mut self.files {
-            let is_held = matches!(file.state, State::Waiting | State::Offered);
-            if is_held || file.ahead.is_some_and(|c| c != channel) {
+            if file.state == State::Waiting {
+                return None;
+            }
+            if file.state == State::Offered || file.ahead.is_some_and(|c| c != channel) {
                 continue;
             }
             let size = file.block_size;

@@ -172,7 +172,7 @@ fn ctrl_c_leaves_what_the_same_command_goes_on_from() {
 fn a_kill_after_claims_costs_what_came_after_them() {
     for up in [true, false] {
         let scene = Scene::new("cp", up);
-        let mut running = scene.start(Some("100k"));
+        let mut running = scene.start(Some("500k"));
         // The first claims are made after two seconds, if nothing is in the way.
         let deadline = Instant::now() + PATIENCE;
         let largest = || {

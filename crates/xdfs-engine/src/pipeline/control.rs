@@ -15,7 +15,7 @@ use crate::storage::{Completion, Job as StorageJob};
 
 /// Bytes of frames other than blocks that may wait on one channel: far more than a peer that reads
 /// ever leaves.
-const CONTROL_BACKLOG_MAX: usize = 4 << 20;
+const CONTROL_BACKLOG_MAX: usize = 8 << 20;
 
 impl<K: Kernel> Pipeline<K> {
     /// Carries out the orders that have come.
@@ -110,11 +110,14 @@ impl<K: Kernel> Pipeline<K> {
         let initiator = matches!(self.role, Role::Initiator(_));
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
-            Frame::Accept(_) => {
-                if let Some(at) = self.offered_at.take()
-                    && self.round_trip.is_none()
+            Frame::Accept(ref accept) => {
+                if let Some((file, at)) = self.offered_at
+                    && file == accept.file
                 {
-                    self.set_round_trip(Some(self.now.saturating_sub(at)));
+                    self.offered_at = None;
+                    if self.round_trip.is_none() {
+                        self.set_round_trip(Some(self.now.saturating_sub(at)));
+                    }
                 }
                 self.sender.handle_frame(channel, frame, self.now)
             }
@@ -133,8 +136,8 @@ impl<K: Kernel> Pipeline<K> {
             Frame::Xftsmu(ref offer)
                 if self.draining.is_some() && !self.receiver.was_offered(offer.file) =>
             {
-                self.sender
-                    .refuse(offer.file, &shutting_down("offer a file"));
+                self.receiver
+                    .refuse(offer.clone(), &shutting_down("offer a file"));
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
@@ -302,6 +305,8 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
             sender::Output::Failed { file, fault } => {
+                // Its answer measures nothing any more.
+                self.offered_at = self.offered_at.filter(|(offered, _)| *offered != file);
                 self.sources.remove(&file);
                 self.transfer_ended(file, Err(fault));
             }
@@ -313,6 +318,7 @@ impl<K: Kernel> Pipeline<K> {
                 store_wait_permille,
                 failures,
             } => {
+                self.offered_at = self.offered_at.filter(|(offered, _)| *offered != file);
                 let busy = self
                     .sources
                     .remove(&file)
@@ -325,8 +331,8 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
             sender::Output::Transmit(mut frame) => {
-                if let Frame::Offer(_) = frame {
-                    self.offered_at.get_or_insert(self.now);
+                if let Frame::Offer(offer) = &frame {
+                    self.offered_at.get_or_insert((offer.file, self.now));
                 }
                 if self.make_end_ready(&mut frame) {
                     self.transmit(frame);

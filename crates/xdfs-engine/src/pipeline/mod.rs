@@ -185,8 +185,8 @@ pub struct Pipeline<K> {
     ended: Option<Result<(), Fault>>,
     /// Of the path, once it is measured.
     round_trip: Option<Duration>,
-    /// When a file was offered whose answer measures it.
-    offered_at: Option<Duration>,
+    /// The file whose answer measures it, and when it was offered.
+    offered_at: Option<(FileId, Duration)>,
     /// Both ends are on one machine.
     local: bool,
     last_transfer_end: Duration,

@@ -169,7 +169,9 @@ impl<K: Kernel> Pipeline<K> {
         let Some(offer) = self.sender.next_pack(index) else {
             return false;
         };
-        self.offered_at.get_or_insert(self.now);
+        if let Frame::Offer(offer) = &offer {
+            self.offered_at.get_or_insert((offer.file, self.now));
+        }
         if let Some(Some(channel)) = self.channels.get_mut(slot) {
             channel.push(&offer);
         }

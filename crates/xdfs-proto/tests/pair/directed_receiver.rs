@@ -179,6 +179,76 @@ fn s18_an_offer_that_comes_after_publication_changes_nothing() {
 }
 
 #[test]
+fn k12_a_pack_that_is_offered_again_may_be_published_already() {
+    let mut receiver = fresh();
+    let pack = Frame::Xftsmu(Offer {
+        tag: SourceTag::default(),
+        resume: false,
+        pack: true,
+        ..offer(1, Some(BLOCK))
+    });
+    receiver.handle_frame(A, pack.clone()).expect("an offer");
+    receiver
+        .opened(FileId(1), Vec::new(), BLOCK as u32, Vec::new())
+        .expect("a pack is in memory");
+    // What comes of it says nothing about ACCEPT, which may be lost.
+    let header = header(1, 0, BLOCK);
+    receiver.begin_block(A, &header).expect("a block");
+    let fragment = hash(KIND, 0, &vec![0; BLOCK as usize]).1;
+    receiver.end_block(A, &header, Some(fragment), false);
+    outputs(&mut receiver);
+    receiver.channel_down(B);
+    assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
+    receiver.channel_up(B);
+    let end = eofr(BLOCK, zeros(BLOCK));
+    receiver.handle_frame(A, end).expect("the end");
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    outputs(&mut receiver);
+    receiver.handle_frame(B, pack).expect("it came again");
+    let answers = frames(&mut receiver);
+    assert!(
+        matches!(answers[..], [Frame::Published { .. }]),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn k12_what_follows_an_offer_that_is_refused_is_discarded() {
+    let mut receiver = fresh();
+    let pack = Offer {
+        tag: SourceTag::default(),
+        resume: false,
+        pack: true,
+        ..offer(1, Some(BLOCK))
+    };
+    let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+    receiver.refuse(pack.clone(), &fault);
+    let refusals = |receiver: &mut Receiver| {
+        let frames = frames(receiver);
+        assert!(
+            matches!(
+                &frames[..],
+                [Frame::Exception { fault, .. }] if fault.code == Code::ShuttingDown
+            ),
+            "{frames:?}"
+        );
+    };
+    refusals(&mut receiver);
+    let header = header(1, 0, BLOCK);
+    let disposition = receiver.begin_block(A, &header).expect("no violation");
+    assert_eq!(disposition, Disposition::Discard);
+    receiver.end_block(A, &header, None, false);
+    let end = eofr(BLOCK, zeros(BLOCK));
+    receiver.handle_frame(A, end).expect("no violation");
+    refusals(&mut receiver);
+    receiver
+        .handle_frame(B, Frame::Xftsmu(pack))
+        .expect("it came again");
+    refusals(&mut receiver);
+    assert!(receiver.is_idle());
+}
+
+#[test]
 fn s18_a_dry_run_is_answered_again() {
     let mut receiver = fresh();
     let mut dry = offer(1, Some(5));

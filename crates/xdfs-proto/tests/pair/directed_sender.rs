@@ -687,3 +687,30 @@ fn k12_the_blocks_of_a_pack_are_those_of_the_session() {
     assert_eq!(sender.next_pack(A), None);
     assert!(!sender.is_ahead());
 }
+
+#[test]
+fn k12_packs_and_files_go_in_the_order_of_their_numbers() {
+    let mut sender = accepted(Some(BLOCK));
+    let pack = |number| Offer {
+        tag: SourceTag::default(),
+        resume: false,
+        pack: true,
+        ..offer(number, Some(5))
+    };
+    sender.offer(pack(2), true);
+    sender.offer(offer(3, None), true);
+    outputs(&mut sender);
+    let accept = Frame::Accept(Accept {
+        file: FileId(3),
+        path: Vec::new(),
+        block_size: BLOCK as u32,
+        durable: Vec::new(),
+    });
+    sender.handle_frame(A, accept, NOW).expect("an answer");
+    assert_eq!(send(&mut sender, A).file, FileId(1));
+    // A source that may go on for ever doesn't keep it waiting.
+    assert_eq!(sender.next_extent(B), None);
+    offers(&mut sender, B);
+    assert_eq!(send(&mut sender, B).file, FileId(2));
+    assert_eq!(send(&mut sender, A).file, FileId(3));
+}

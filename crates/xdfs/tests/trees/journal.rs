@@ -406,7 +406,7 @@ fn a_run_after_one_that_came_to_its_end_sees_every_change() {
             };
             let options = TreeOptions {
                 overwrite,
-                rate_bytes_per_s_max: (stop_at < FILES).then_some(8_000_000),
+                rate_bytes_per_s_max: (stop_at < FILES).then_some(24_000_000),
                 ..scene.options()
             };
             let (client, observer) = (&scene.client, &mut observer);
@@ -457,7 +457,7 @@ fn of_two_runs_at_once_the_second_one_ends() {
     even_tree(&scene.source());
     let mut inner = None;
     let options = TreeOptions {
-        rate_bytes_per_s_max: Some(8_000_000),
+        rate_bytes_per_s_max: Some(24_000_000),
         ..scene.options()
     };
     let mut observer = |event: TreeEvent<'_>| {
@@ -529,7 +529,7 @@ fn names_of_one_file_stay_so_over_an_interruption() {
         ..scene.options()
     };
     let slow = TreeOptions {
-        rate_bytes_per_s_max: Some(8_000_000),
+        rate_bytes_per_s_max: Some(24_000_000),
         ..options.clone()
     };
     let run = scene.run(&slow, 300);

@@ -59,7 +59,7 @@ impl Drop for Small {
 
 fn slow(scene: &Scene) -> TreeOptions {
     TreeOptions {
-        rate_bytes_per_s_max: Some(8_000_000),
+        rate_bytes_per_s_max: Some(24_000_000),
         ..scene.options()
     }
 }
