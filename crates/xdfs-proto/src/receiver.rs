@@ -234,8 +234,8 @@ impl Receiver {
         }
     }
 
-    /// Refuses an offer for a reason that lies outside of this machine. What follows it is discarded,
-    /// and the sender is told again when it asks again.
+    /// Refuses an offer for a reason that lies outside of this machine. What follows it is
+    /// discarded, and the sender is told again when it asks again.
     pub fn refuse(&mut self, offer: Offer, fault: &Fault) {
         self.numbers.insert(offer.file);
         let answer = farewell(offer.file, fault);
