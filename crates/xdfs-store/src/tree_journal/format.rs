@@ -671,7 +671,8 @@ impl Earlier {
         // What stays of it if it fails later says that there was a run.
         let root = root.chain(self.has_run.then_some(Record::Run(false)));
         let past = self.past.records();
-        let has_past = self.past.iter().next().is_some();
+        // A directory that was named without a claim says nothing.
+        let has_past = self.past.records().next().is_some();
         let between = [Record::Run(true), Record::Run(false)].into_iter();
         let past = past.chain(between.filter(move |_| has_past));
         let run = self.has_run.then_some(Record::Run(self.is_complete));

@@ -422,3 +422,26 @@ fn the_journal_of_one_large_directory_is_read_in_one_pass() {
     println!("{bytes} bytes read in {:?}", begun.elapsed());
     assert_eq!(earlier.claims(b"").len() as u64, count);
 }
+
+#[test]
+fn what_is_live_says_the_same_when_it_is_written_anew() {
+    let runs = [Record::Run(true), Record::Run(false)];
+    let claims = vec![Claim {
+        entry: 3,
+        version: 4,
+    }];
+    for claims in [Vec::new(), claims] {
+        let written = [&[Record::Entries(b"d".to_vec(), claims)], &runs[..]].concat();
+        let mut live = written;
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let (_folder, path) = place();
+            let (mut journal, _) = open(&path);
+            journal.append(&live, false).unwrap();
+            drop(journal);
+            live = open(&path).1.records().collect();
+            seen.push(live.clone());
+        }
+        assert_eq!(seen[0], seen[1]);
+    }
+}
