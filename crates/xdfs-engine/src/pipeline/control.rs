@@ -6,7 +6,7 @@ use xdfs_proto::frame::{Frame, Offer, Request, Scope, SourceTag};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{ChannelIndex, Code, Fault, Retry, receiver, sender};
 
-use super::transfer::permille;
+use super::transfer::{Moved, permille};
 use super::{BLOCK_BYTES, Pipeline, Role, SHORT_PATH};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
@@ -60,7 +60,7 @@ impl<K: Kernel> Pipeline<K> {
                         self.replace_channel(slot);
                     }
                 }
-                Command::PreparePacks => self.want_channels_for_packs(),
+                Command::PreparePacks => self.pick_channels(Moved::Packs),
                 Command::Protect(level) => self.want_level(level),
                 Command::Start(job) => self.start(*job),
                 Command::Took(number) => self.calls.took(number),

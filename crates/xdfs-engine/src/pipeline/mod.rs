@@ -183,6 +183,8 @@ pub struct Pipeline<K> {
     /// No further file is taken; ends when idle or at the time.
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
+    /// What was started before the path was known.
+    unpicked: Vec<transfer::Moved>,
     /// Of the path, once it is measured.
     round_trip: Option<Duration>,
     /// The file whose answer measures it, and when it was offered.
@@ -316,6 +318,7 @@ impl<K: Kernel> Pipeline<K> {
             next_tick: TICK,
             draining: None,
             ended: None,
+            unpicked: Vec::new(),
             round_trip: None,
             offered_at: None,
             local: false,

@@ -578,6 +578,7 @@ impl<K: Kernel> Pipeline<K> {
             self.used_indexes.insert(channel.index);
         }
         self.opened(slot);
+        self.pick_channels_late();
         self.dial_missing();
     }
 

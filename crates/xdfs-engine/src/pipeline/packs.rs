@@ -6,7 +6,7 @@ use xdfs_proto::frame::{Offer, Request, SourceTag};
 use xdfs_proto::pack::Wish;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Retry};
 
-use super::transfer::permille;
+use super::transfer::{Moved, permille};
 use super::{Pipeline, Role};
 use crate::kernel::Kernel;
 use crate::packs::{Arriving, Done, PackThreads};
@@ -141,7 +141,7 @@ impl<K: Kernel> Pipeline<K> {
             .receiver
             .opened(offer.file, root, self.block_size, Vec::new());
         match opened {
-            Ok(()) => self.want_channels_for_packs(),
+            Ok(()) => self.pick_channels(Moved::Packs),
             Err(fault) => self.receiver.fail(offer.file, fault),
         }
     }

@@ -26,6 +26,22 @@ const CHANNELS_LONG: u32 = 16;
 /// overrun the queue of the path when all of them have doubled what they send often enough.
 const CHANNELS_PACKS: u32 = 4;
 
+/// What channels are picked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moved {
+    /// A file of this length in bytes.
+    File(u64),
+    /// Packs of many small files.
+    Packs,
+}
+
+impl Moved {
+    /// One whose length nobody knows may be of any.
+    fn file(length: Option<u64>) -> Self {
+        Self::File(length.unwrap_or(u64::MAX))
+    }
+}
+
 /// Where a download goes.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -127,9 +143,9 @@ impl<K: Kernel> Pipeline<K> {
                             transfer.bytes_total = length;
                         }
                         if pack {
-                            self.want_channels_for_packs();
+                            self.pick_channels(Moved::Packs);
                         } else {
-                            self.want_channels_for(length);
+                            self.pick_channels(Moved::file(length));
                         }
                     }
                     Err(fault) => {
@@ -200,36 +216,35 @@ impl<K: Kernel> Pipeline<K> {
         Ok(length)
     }
 
-    /// Picks the number of channels for a file, where the user left it open (initiator).
-    fn want_channels_for(&mut self, length: Option<u64>) {
-        let Role::Initiator(_) = &self.role else {
-            return;
-        };
-        if self.explicit_channels() {
+    /// Picks the number of channels, where the user left it open (initiator): as soon as the path
+    /// is known.
+    pub(super) fn pick_channels(&mut self, what: Moved) {
+        if !matches!(self.role, Role::Initiator(_)) || self.explicit_channels() {
             return;
         }
-        let length = length.unwrap_or(u64::MAX);
-        let wanted = if length <= ONE_CHANNEL_BYTES {
-            1
-        } else if self.is_short_path() {
-            CHANNELS_SHORT
-        } else {
-            let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4)).unwrap_or(u32::MAX);
-            by_length.clamp(1, CHANNELS_LONG)
+        if !self.local && self.round_trip.is_none() {
+            self.unpicked.push(what);
+            return;
+        }
+        let is_short = self.is_short_path();
+        let wanted = match what {
+            // Within one machine further channels are no faster.
+            Moved::Packs if is_short => 1,
+            Moved::Packs => CHANNELS_PACKS,
+            Moved::File(length) if length <= ONE_CHANNEL_BYTES => 1,
+            Moved::File(_) if is_short => CHANNELS_SHORT,
+            Moved::File(length) => {
+                let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4));
+                by_length.unwrap_or(u32::MAX).clamp(1, CHANNELS_LONG)
+            }
         };
         self.want_channels(wanted);
     }
 
-    /// Picks the number of channels for packs, where the user left it open (initiator). Within one
-    /// machine further channels are no faster.
-    pub(super) fn want_channels_for_packs(&mut self) {
-        if matches!(self.role, Role::Initiator(_)) && !self.explicit_channels() {
-            let wanted = if self.is_short_path() {
-                1
-            } else {
-                CHANNELS_PACKS
-            };
-            self.want_channels(wanted);
+    /// Picks it for what was started before the path was known.
+    pub(super) fn pick_channels_late(&mut self) {
+        for what in std::mem::take(&mut self.unpicked) {
+            self.pick_channels(what);
         }
     }
 
@@ -301,7 +316,7 @@ impl<K: Kernel> Pipeline<K> {
             Ok(()) => {
                 // Bytes that must go out in order gain nothing from many channels.
                 if self.transfers.contains_key(&file) && !self.ordered.contains(&file) {
-                    self.want_channels_for(offer.length);
+                    self.pick_channels(Moved::file(offer.length));
                 }
             }
             Err(fault) => self.receiver.fail(file, fault),

@@ -119,3 +119,20 @@ fn two_thousand_channels() {
     download(&client, "/file", &back, &options).unwrap();
     crate::support::assert_equal(&source, &back);
 }
+
+/// However early a transfer begins: the path is known when the first channel is open.
+#[test]
+fn within_one_machine_few_channels_are_picked() {
+    let folders = Folders::new(409);
+    let server = Serving::start(&folders.root(), |_| {});
+    let source = folders.make_here("source", 100 << 20);
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    for _ in 0..8 {
+        let client = client(server.addr, |_| {});
+        let result = upload(&client, &source, "/there", &options).unwrap();
+        assert!((1..=4).contains(&result.channels), "{result:?}");
+    }
+}
