@@ -13,8 +13,8 @@ use crate::human;
 pub(crate) struct Line {
     /// Name of the file, or `total`.
     pub(crate) name: String,
-    /// Files done and in all; only for the total.
-    pub(crate) files: Option<(u64, u64)>,
+    /// Files done, and in all if that is known; only for the total, and for trees.
+    pub(crate) files: Option<(u64, Option<u64>)>,
     /// Bytes that have arrived.
     pub(crate) bytes: u64,
     /// Bytes in all, if known.
@@ -39,8 +39,10 @@ fn percent(bytes: u64, total: u64) -> u64 {
 impl Line {
     fn fields(&self) -> Vec<String> {
         let mut fields = Vec::with_capacity(6);
-        if let Some((done, all)) = self.files {
-            fields.push(format!("{done} of {all} files"));
+        match self.files {
+            Some((done, Some(all))) => fields.push(format!("{done} of {all} files")),
+            Some((done, None)) => fields.push(format!("{done} files")),
+            None => {}
         }
         match self.bytes_total {
             Some(total) => {
@@ -181,11 +183,16 @@ mod tests {
         );
         let total = Line {
             name: "total".into(),
-            files: Some((2, 5)),
+            files: Some((2, Some(5))),
             channels: None,
             ..line()
         };
         assert!(total.plain().starts_with("total: 2 of 5 files, 44%"));
+        let tree = Line {
+            files: Some((174, None)),
+            ..total
+        };
+        assert!(tree.plain().starts_with("total: 174 files, "));
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Reporter {
             .and_then(|all| self.meter.time_left(elapsed, all.saturating_sub(bytes)));
         Some(Line {
             name: "total".into(),
-            files: Some((self.totals.files + self.totals.failed, self.run.files)),
+            files: Some((self.totals.files + self.totals.failed, Some(self.run.files))),
             bytes,
             bytes_total: self.run.bytes,
             bytes_per_second: self.meter.bytes_per_second(elapsed),
@@ -301,7 +301,8 @@ impl Reporter {
         }
         let line = Line {
             name: printable(&label.source),
-            files: Some((result.files, 0)),
+            // The walk goes on meanwhile.
+            files: Some((result.files, None)),
             bytes: result.bytes,
             bytes_total: None,
             bytes_per_second: self.meter.bytes_per_second(result.elapsed),
