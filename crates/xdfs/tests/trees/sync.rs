@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
@@ -14,6 +13,7 @@ use xdfs::{
     Client, Code, Compare, Fault, Filter, FilterRule, SyncOptions, SyncResult, SyncStep, TreeEvent,
     TreeOptions,
 };
+use xdfs_testkit::nobody;
 
 use crate::picture::{assert_same, hard_tree, picture, wide_tree};
 use crate::support::{Folders, Serving, client};
@@ -548,33 +548,6 @@ fn a_dry_run_tells_all_and_writes_nothing() {
     }
 }
 
-/// Does something with the rights of nobody if this is root, who may do everything. `path` can be
-/// come by then.
-fn as_nobody<T: Send>(path: &Path, act: impl FnOnce() -> T + Send) -> T {
-    use rustix::process::{Gid, Uid};
-    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-    const NOBODY: u32 = 65_534;
-    if !rustix::process::geteuid().is_root() {
-        return act();
-    }
-    // Temporary folders are their owner's.
-    let temporary = std::env::temp_dir();
-    let above = path.ancestors().take_while(|above| **above != temporary);
-    for folder in above {
-        let mode = fs::metadata(folder).unwrap().permissions().mode();
-        fs::set_permissions(folder, Permissions::from_mode(mode | 0o055)).unwrap();
-    }
-    // Credentials belong to a thread, and threads take them from the one that starts them.
-    let act = move || {
-        let (gid, uid) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
-        set_thread_groups(&[]).unwrap();
-        set_thread_res_gid(gid, gid, gid).unwrap();
-        set_thread_res_uid(uid, uid, uid).unwrap();
-        act()
-    };
-    thread::scope(|scope| scope.spawn(act).join().unwrap())
-}
-
 #[test]
 fn a_directory_that_can_t_be_listed_keeps_what_is_beneath_it() {
     let stage = Stage::new(Way::Up);
@@ -583,9 +556,12 @@ fn a_directory_that_can_t_be_listed_keeps_what_is_beneath_it() {
     stage.make_equal(&deleting());
     write(stage.target().join("closed/extra"), "3");
     write(stage.target().join("open/extra"), "4");
+    if let Err(reason) = nobody::let_in(&stage.source()) {
+        return xdfs_testkit::skip::test(reason);
+    }
     let closed = stage.source().join("closed");
     fs::set_permissions(&closed, Permissions::from_mode(0o0)).unwrap();
-    let synced = as_nobody(&stage.source(), || stage.sync(&deleting()));
+    let synced = nobody::act(|| stage.sync(&deleting()));
     fs::set_permissions(&closed, Permissions::from_mode(0o755)).unwrap();
     let (result, told) = synced.unwrap();
     assert_eq!(told.failed, [("closed".into(), Code::PermissionDenied)]);

@@ -137,10 +137,6 @@ fn assert_one<'a>(failures: &'a Failures, number: u32, code: Code, path: &str) -
     fault
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
 fn unrooted_pack(root: &Path, entries: &[Entry<'_>]) -> Result<Failures, Fault> {
     LocalStore::unrooted().write_pack(path_bytes(root), false, &pack(entries))
 }

@@ -290,7 +290,7 @@ fn attributes_are_set_and_others_than_users_refused() {
     if let Some(fault) = failures.of(0) {
         // This file system has none, and says so.
         assert!(fault.cause.contains("it is there"), "{fault}");
-        return;
+        return xdfs_testkit::skip::part("this file system has no attributes");
     }
     let limits = Limits::default();
     let keep = Keep {
@@ -338,12 +338,12 @@ fn owners_are_known_by_name_first() {
             owner(4242, 4243, None),
         ),
     ]);
-    if !is_root() {
+    if !xdfs_testkit::nobody::is_root() {
         let fault = failures.of(0).unwrap();
         assert_eq!(fault.code, Code::PermissionDenied);
         assert!(fault.cause.contains("it is there"), "{fault}");
         assert_eq!(scene.text("number"), "x");
-        return;
+        return xdfs_testkit::skip::part("only root gives files away");
     }
     assert_done(&failures);
     for name in ["number", "unknown", "link"] {
