@@ -67,6 +67,7 @@ impl TreeJournal {
             lock(path, &file)?;
             // Who had it before may have removed it, or written it anew.
             if !is_named(path, &file) {
+                unlock(&file);
                 continue;
             }
             let mut journal = Self {
@@ -244,10 +245,14 @@ impl TreeJournal {
         }
         let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead);
         let replaced = self.replace(&old, &path, &earlier);
-        if replaced.is_err() {
+        let needless = if replaced.is_err() {
             // The one that has the name, which is to be cut.
-            (self.file, self.lead) = (old, lead);
-        }
+            self.lead = lead;
+            std::mem::replace(&mut self.file, old)
+        } else {
+            old
+        };
+        unlock(&needless);
         replaced
     }
 
@@ -325,6 +330,19 @@ impl TreeJournal {
         self.lead = Lead::default();
         Ok(())
     }
+}
+
+impl Drop for TreeJournal {
+    fn drop(&mut self) {
+        unlock(&self.file);
+    }
+}
+
+/// Gives the lock back. Closing the file isn't enough: a process that another thread is starting
+/// at this moment holds a copy of the descriptor, and with it the lock, until it runs.
+fn unlock(file: &File) {
+    // A failure leaves the lock to end with the last copy of the descriptor.
+    let _ = file.unlock();
 }
 
 fn open_file(path: &Path, truncate: bool) -> io::Result<File> {
