@@ -639,6 +639,7 @@ pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
         overwrite: options.overwrite,
         digest: options.digest,
         resume: !options.begin_anew,
+        verify_resumed: options.verify_resumed,
         ..TransferOptions::default()
     }
 }
