@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xdfs_proto::frame::{Offer, Request, SourceTag};
+use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
 use xdfs_proto::pack::Wish;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Retry};
 
@@ -215,7 +215,7 @@ pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> 
         mtime_ns: None,
         digest,
         overwrite: false,
-        resume: false,
+        resume: Resume::Never,
         dry_run: false,
         pack: true,
         sparse: false,

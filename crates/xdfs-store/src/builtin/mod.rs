@@ -110,6 +110,7 @@ impl Store for ServerStore {
             path: self.check_sink(request)?,
             sink: Box::new(NullSink::new()),
             durable: Vec::new(),
+            unverified: false,
             block_size: request.block_size,
         })
     }

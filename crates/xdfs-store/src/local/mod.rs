@@ -13,6 +13,8 @@ mod journal_file;
 mod pack;
 mod partial;
 mod path;
+mod published;
+mod reread;
 mod sink;
 mod source;
 mod target;

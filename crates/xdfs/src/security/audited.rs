@@ -427,12 +427,16 @@ impl Sink for AuditedSink {
         self.inner.sync()
     }
 
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        self.inner.verify()
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         self.inner.record(durable)
     }
 
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
-        let published = self.inner.publish(length);
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
+        let published = self.inner.publish(length, fresh);
         self.end(published.as_ref().err().map(|fault| fault.code));
         published
     }

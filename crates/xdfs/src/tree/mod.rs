@@ -83,6 +83,9 @@ pub struct TreeOptions {
     pub journal: Option<PathBuf>,
     /// Begin anew: forget the journal, and the parts of large files that arrived earlier.
     pub begin_anew: bool,
+    /// Read again what an earlier run has left of large files, as
+    /// [`TransferOptions::verify_resumed`](crate::TransferOptions::verify_resumed) does.
+    pub verify_resumed: bool,
 }
 
 /// When what was moved of a tree is durable.
