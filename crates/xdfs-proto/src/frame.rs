@@ -236,6 +236,8 @@ pub struct Offer {
     /// The source takes less storage than it has bytes: what is zero of it needs none at the
     /// target either. Not of a pack, whose entries have marks of their own.
     pub sparse: bool,
+    /// Of a pack in an upload: its files may get their names before they are durable.
+    pub relaxed: bool,
 }
 
 /// XFTSM: asks for a file (download).

@@ -134,6 +134,7 @@ fn offer() -> impl Strategy<Value = Offer> {
         dry_run: false,
         pack: true,
         sparse: false,
+        relaxed: false,
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]

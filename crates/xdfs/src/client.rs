@@ -160,6 +160,7 @@ impl Client {
                 target: target.to_vec(),
                 name,
                 pack: false,
+                relaxed: false,
             }),
         )
     }

@@ -143,12 +143,14 @@ pub(crate) struct CpFlags {
 /// When what was copied of a tree is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityFlag {
-    /// Before the end is reported, and before it is remembered as finished: the file system of
-    /// the target is synchronised at the end, and every few seconds before.
+    /// What a file has before it gets its name, many files at once: after a power cut each is the
+    /// old one, the new one or missing, and the same command goes on. All names before the end is
+    /// reported, or before they are remembered as finished, every few seconds.
     Batch,
-    /// Each file before it counts as copied, small ones some at once: slow.
+    /// Likewise, and each name before the file counts as copied: slow.
     Full,
-    /// When the system comes to it.
+    /// When the system comes to it: after a power cut files may be empty or have holes, and a
+    /// later run takes some of them for finished.
     None,
 }
 

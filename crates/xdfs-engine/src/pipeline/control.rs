@@ -263,6 +263,7 @@ impl<K: Kernel> Pipeline<K> {
                 dry_run: false,
                 pack: false,
                 sparse: source.info().sparse,
+                relaxed: false,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });

@@ -125,6 +125,7 @@ impl<K: Kernel> Pipeline<K> {
                 target,
                 name,
                 pack,
+                relaxed,
             }) => {
                 let offer = Offer {
                     file: job.file,
@@ -140,6 +141,7 @@ impl<K: Kernel> Pipeline<K> {
                     dry_run: job.dry_run,
                     pack,
                     sparse: source.info().sparse,
+                    relaxed,
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {

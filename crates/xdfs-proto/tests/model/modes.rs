@@ -367,6 +367,7 @@ impl World {
             dry_run: false,
             pack: self.bounds.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 

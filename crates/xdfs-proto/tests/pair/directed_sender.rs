@@ -32,6 +32,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 

@@ -529,6 +529,7 @@ impl World {
             dry_run: plan.dry_run,
             pack: plan.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 
