@@ -34,8 +34,8 @@ pub struct TransferOptions {
     pub rate_bytes_per_s_max: Option<u64>,
     /// Go on from the journal of an earlier attempt.
     pub resume: bool,
-    /// The whole-file digest.
-    pub digest: DigestKind,
+    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,
     /// Find out what would be done, and write nothing.
@@ -50,7 +50,7 @@ impl Default for TransferOptions {
             duration: None,
             rate_bytes_per_s_max: None,
             resume: true,
-            digest: DigestKind::default(),
+            digest: None,
             overwrite: false,
             dry_run: false,
         }

@@ -146,7 +146,7 @@ fn run(
             _ => Durability::None,
         },
         digest: match options.tree.digest {
-            DigestKind::None if options.delta => DigestKind::default(),
+            Some(DigestKind::None) if options.delta => None,
             kind => kind,
         },
         ..options.tree.clone()
