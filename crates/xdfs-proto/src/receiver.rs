@@ -24,7 +24,7 @@ use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
-use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
+use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
@@ -413,7 +413,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A violation that ends the session: an unknown file, a range past the end or off the grid, a
-    /// partial overlap with what is held, or a limit.
+    /// partial overlap with what is held, payload in the clear that has to be private, or a limit.
     pub fn begin_block(
         &mut self,
         channel: ChannelIndex,
@@ -422,6 +422,18 @@ impl Receiver {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return Err(violation("a block ends past the largest offset".into()));
         };
+        let is_pack = |file: &File| file.offer.as_ref().is_some_and(|offer| offer.pack);
+        if header.clear
+            && (header.offset < CLEAR_OFFSET_MIN
+                || self.files.get(&header.file).is_some_and(is_pack))
+        {
+            let cause = "a block of a pack, or of the beginning of a file, came in the clear";
+            return Err(Fault::new(
+                Code::ProtectionRefused,
+                "receive a block",
+                cause,
+            ));
+        }
         let disposition = self.check_range(header.file, range, Data::Block)?;
         if let (Disposition::Take(_), Some(file)) = (disposition, self.files.get_mut(&header.file))
         {

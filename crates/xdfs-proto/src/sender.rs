@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Resume, Scope, SourceTag};
+use crate::frame::{
+    Accept, BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, Frame, Offer, Resume, Scope, SourceTag,
+};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
@@ -778,6 +780,14 @@ impl Sender {
         let is_open = |f: &&File| !matches!(f.state, State::Waiting | State::Offered);
         let file = self.files.get(&id).filter(is_open)?;
         Some((file.block_size, file.length))
+    }
+
+    /// Whether an extent may go in the clear where payload does: neither packs nor beginnings of
+    /// files do.
+    #[must_use]
+    pub fn may_be_clear(&self, extent: Extent) -> bool {
+        let file = self.files.get(&extent.file);
+        extent.range.start >= CLEAR_OFFSET_MIN && file.is_some_and(|file| !file.pack)
     }
 
     /// Where a file of unknown length stands: the end of what was taken so far.

@@ -696,7 +696,7 @@ impl<'a> Download<'a> {
             names,
         };
         let options = TransferOptions {
-            digest: DigestKind::None,
+            digest: Some(DigestKind::None),
             resume: false,
             overwrite: state.overwrite,
             ..transfer_options(self.options)

@@ -67,8 +67,9 @@ pub struct TreeOptions {
     pub dry_run: bool,
     /// When what was moved is made durable.
     pub durability: Durability,
-    /// The digest of large files; packs are checked block by block.
-    pub digest: DigestKind,
+    /// The digest of large files, `None` for [`Client::default_digest`]; packs are checked block by
+    /// block.
+    pub digest: Option<DigestKind>,
     /// Most bytes a second; `None` for no bound.
     pub rate_bytes_per_s_max: Option<u64>,
     /// A folder for the journals of trees, made if it isn't there; `None` for none. Each tree has

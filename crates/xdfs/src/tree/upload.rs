@@ -605,7 +605,7 @@ impl<'a> Upload<'a> {
     ) -> Result<MovingPack, Fault> {
         let source = PackSource::new(memory, length, self.spares.clone());
         let options = TransferOptions {
-            digest: DigestKind::None,
+            digest: Some(DigestKind::None),
             resume: false,
             overwrite,
             ..transfer_options(self.options)
