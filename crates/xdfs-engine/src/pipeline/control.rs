@@ -174,7 +174,7 @@ impl<K: Kernel> Pipeline<K> {
                 fault,
             } => {
                 self.sender.fail(file, fault.clone());
-                self.receiver.fail(file, fault);
+                self.receiver.withdraw(file, fault);
                 Ok(())
             }
             Frame::Exception {
@@ -210,8 +210,11 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens what a downloading peer asks for (acceptor).
     fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
-        if self.sender.was_offered(file) || self.packs.is_made(file) {
-            // The request came again after a lost channel; the offer comes again by itself.
+        if self.packs.is_made(file) {
+            return;
+        }
+        if self.sender.was_offered(file) {
+            self.sender.requested_again(file);
             return;
         }
         let Role::Acceptor { store, .. } = &self.role else {

@@ -180,6 +180,8 @@ pub struct Pipeline<K> {
     last_said: Duration,
     acks_since: Option<Duration>,
     next_tick: Duration,
+    /// When what has no answer is said again.
+    next_ask: Duration,
     /// No further file is taken; ends when idle or at the time.
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
@@ -316,6 +318,7 @@ impl<K: Kernel> Pipeline<K> {
             last_said: Duration::ZERO,
             acks_since: None,
             next_tick: TICK,
+            next_ask: limits.stall_timeout,
             draining: None,
             ended: None,
             unpicked: Vec::new(),

@@ -343,7 +343,7 @@ impl<K: Kernel> Pipeline<K> {
             } else {
                 self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
                 let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
-                self.receiver.fail(file, fault);
+                self.receiver.cancel(file, fault);
             }
             return;
         }
@@ -364,7 +364,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.sender.has_file(file) {
             self.sender.fail(file, fault);
         } else if self.receiver.has_file(file) {
-            self.receiver.fail(file, fault);
+            self.receiver.cancel(file, fault);
         } else {
             self.transfer_ended(file, Err(fault));
         }
