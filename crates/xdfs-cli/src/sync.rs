@@ -70,6 +70,7 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
             durability: flags.durability.into(),
             digest: flags.digest.into(),
             rate_bytes_per_s_max: flags.limit_rate,
+            verify_resumed: flags.verify_resumed,
             ..TreeOptions::default()
         },
         compare: flags.compare.into(),

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Scope, SourceTag};
+use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Resume, Scope, SourceTag};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
@@ -270,7 +270,7 @@ impl Sender {
             accepted: false,
             failing: None,
             digest: FragmentMap::new(offer.digest),
-            may_resume: offer.resume && offer.tag != SourceTag::default(),
+            may_resume: offer.resume != Resume::Never && offer.tag != SourceTag::default(),
             resumed: RangeSet::new(),
             acknowledged: 0,
             repeated: 0,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use xdfs_engine::command::JobKind;
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, DownloadJob, Identity, Job, Pipeline, UploadJob};
-use xdfs_proto::frame::Start;
+use xdfs_proto::frame::{Resume, Start};
 use xdfs_proto::{Code, Fault, FileId, Limits};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
@@ -160,6 +160,7 @@ impl Client {
                 target: target.to_vec(),
                 name,
                 pack: false,
+                relaxed: false,
             }),
         )
     }
@@ -226,7 +227,11 @@ impl Client {
             rate_bytes_per_s_max: options.rate_bytes_per_s_max,
             digest: options.digest,
             overwrite: options.overwrite,
-            resume: options.resume,
+            resume: match (options.resume, options.verify_resumed) {
+                (false, _) => Resume::Never,
+                (true, false) => Resume::Trust,
+                (true, true) => Resume::Verify,
+            },
             dry_run: options.dry_run,
             kind,
             events,

@@ -34,6 +34,10 @@ pub struct TransferOptions {
     pub rate_bytes_per_s_max: Option<u64>,
     /// Go on from the journal of an earlier attempt.
     pub resume: bool,
+    /// Read again what that journal claims, at the receiver, and send again what isn't as it was.
+    /// Without it that happens only if the receiver's machine was started anew since, or if it can't
+    /// tell.
+    pub verify_resumed: bool,
     /// The whole-file digest.
     pub digest: DigestKind,
     /// Replace a target that exists.
@@ -50,6 +54,7 @@ impl Default for TransferOptions {
             duration: None,
             rate_bytes_per_s_max: None,
             resume: true,
+            verify_resumed: false,
             digest: DigestKind::default(),
             overwrite: false,
             dry_run: false,

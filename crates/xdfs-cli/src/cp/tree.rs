@@ -165,6 +165,7 @@ fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
         rate_bytes_per_s_max: flags.limit_rate,
         journal: state::trees(),
         begin_anew: flags.no_resume,
+        verify_resumed: flags.verify_resumed,
     })
 }
 

@@ -109,6 +109,12 @@ pub(crate) struct SyncFlags {
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
+    /// Read again what has arrived earlier of large files, and send again what isn't as it was.
+    ///
+    /// That happens in any case if the machine of the target was started anew since.
+    #[arg(long)]
+    pub(crate) verify_resumed: bool,
+
     #[command(flatten)]
     pub(crate) session: SessionFlags,
 

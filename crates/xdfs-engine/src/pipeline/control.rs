@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs_proto::frame::{Frame, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{Frame, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{ChannelIndex, Code, Fault, Retry, receiver, sender};
 
@@ -259,10 +259,11 @@ impl<K: Kernel> Pipeline<K> {
                 mtime_ns: source.info().mtime_ns,
                 digest: request.digest,
                 overwrite: false,
-                resume: true,
+                resume: Resume::Trust,
                 dry_run: false,
                 pack: false,
                 sparse: source.info().sparse,
+                relaxed: false,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });
@@ -383,6 +384,7 @@ impl<K: Kernel> Pipeline<K> {
             receiver::Output::Failed { file, fault } => {
                 self.packs.discard(file);
                 self.ordered.remove(&file);
+                self.unverified.remove(&file);
                 self.storage.submit(file, StorageJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
@@ -451,6 +453,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.receiver.published(file, own, Failures::default());
                 }
                 Completion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
+                Completion::Verified { file, durable } => self.sink_verified(file, durable),
             }
         }
     }

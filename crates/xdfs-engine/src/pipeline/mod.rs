@@ -147,6 +147,9 @@ pub struct Pipeline<K> {
     throttled: Vec<usize>,
     /// Files whose sinks take bytes only in order.
     ordered: BTreeSet<FileId>,
+    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt has
+    /// left was read again: path and block size.
+    unverified: BTreeMap<FileId, (Vec<u8>, u32)>,
     /// The last turn ended with channels that could take more blocks.
     more_to_send: bool,
     /// Frames for whichever channel is open first.
@@ -291,6 +294,7 @@ impl<K: Kernel> Pipeline<K> {
             starved: VecDeque::new(),
             throttled: Vec::new(),
             ordered: BTreeSet::new(),
+            unverified: BTreeMap::new(),
             more_to_send: false,
             homeless: VecDeque::new(),
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),

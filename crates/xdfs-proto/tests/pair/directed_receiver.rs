@@ -2,7 +2,7 @@
 //! specification.
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::receiver::{Disposition, Output, Receiver};
 use xdfs_proto::sender::HOLE_BYTES_MAX;
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
@@ -25,10 +25,11 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         mtime_ns: None,
         digest: KIND,
         overwrite: false,
-        resume: true,
+        resume: Resume::Trust,
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 
@@ -183,7 +184,7 @@ fn k12_a_pack_that_is_offered_again_may_be_published_already() {
     let mut receiver = fresh();
     let pack = Frame::Xftsmu(Offer {
         tag: SourceTag::default(),
-        resume: false,
+        resume: Resume::Never,
         pack: true,
         ..offer(1, Some(BLOCK))
     });
@@ -217,7 +218,7 @@ fn k12_what_follows_an_offer_that_is_refused_is_discarded() {
     let mut receiver = fresh();
     let pack = Offer {
         tag: SourceTag::default(),
-        resume: false,
+        resume: Resume::Never,
         pack: true,
         ..offer(1, Some(BLOCK))
     };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{Accept, Offer, SourceTag};
+use xdfs_proto::frame::{Accept, Offer, Resume, SourceTag};
 use xdfs_proto::sender::{Extent, HOLE_BYTES_MAX, Output, Sender};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
 
@@ -28,10 +28,11 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         mtime_ns: None,
         digest: KIND,
         overwrite: false,
-        resume: true,
+        resume: Resume::Trust,
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 
@@ -328,7 +329,7 @@ fn x29_published_is_compared() {
 
 #[test]
 fn x31_what_can_not_be_recognised_is_not_resumed() {
-    for (tag, resume) in [(0, true), (1, false)] {
+    for (tag, resume) in [(0, Resume::Trust), (1, Resume::Never)] {
         let mut sender = Sender::new(Limits::default(), 1 << 40);
         let offer = Offer {
             tag: SourceTag([tag; 16]),
@@ -708,7 +709,7 @@ fn pack_offered(length: u64) -> Sender {
     sender.channel_up(B, NOW);
     let offer = Offer {
         tag: SourceTag::default(),
-        resume: false,
+        resume: Resume::Never,
         pack: true,
         ..offer(1, Some(length))
     };
@@ -860,7 +861,7 @@ fn k12_packs_and_files_go_in_the_order_of_their_numbers() {
     let mut sender = accepted(Some(BLOCK));
     let pack = |number| Offer {
         tag: SourceTag::default(),
-        resume: false,
+        resume: Resume::Never,
         pack: true,
         ..offer(number, Some(5))
     };

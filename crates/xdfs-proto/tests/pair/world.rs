@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::pack::{Keep, Wish};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
@@ -521,10 +521,15 @@ impl World {
             mtime_ns: None,
             digest: self.kind,
             overwrite: false,
-            resume: !plan.pack,
+            resume: if plan.pack {
+                Resume::Never
+            } else {
+                Resume::Trust
+            },
             dry_run: plan.dry_run,
             pack: plan.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 

@@ -83,19 +83,25 @@ pub struct TreeOptions {
     pub journal: Option<PathBuf>,
     /// Begin anew: forget the journal, and the parts of large files that arrived earlier.
     pub begin_anew: bool,
+    /// Read again what an earlier run has left of large files, as
+    /// [`TransferOptions::verify_resumed`](crate::TransferOptions::verify_resumed) does.
+    pub verify_resumed: bool,
 }
 
 /// When what was moved of a tree is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// All of it before the end is told, and before a journal claims it: the file system is
-    /// synchronised at the end, and every few seconds if it takes longer.
+    /// What a file has before it gets its name, many at once; all names before the end is told, and
+    /// before a journal claims them: the file system is synchronised at the end, and every few
+    /// seconds if it takes longer. After a power cut a name has its old content, the new one, or
+    /// nothing, and the same call goes on.
     #[default]
     Batch,
-    /// Each pack and each large file before it counts as moved: slow.
+    /// Likewise, and the names of each pack and each large file before it counts as moved: slow.
     Full,
-    /// When the system comes to it. A journal claims then what the system may still lose.
+    /// When the system comes to it, but for large files. A journal claims then what the system may
+    /// still lose, and what a power cut leaves of a file may look as if it were finished.
     None,
 }
 
