@@ -2,6 +2,7 @@
 //!
 //! - `folding::FoldingDisk` (on Linux) is a file system that doesn't tell names apart which differ
 //!   in case.
+//! - `powercut::Disk` (on Linux) is a disk that forgets at a power cut what was not flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
@@ -19,6 +20,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod folding;
+#[cfg(target_os = "linux")]
+pub mod powercut;
 pub mod process;
 pub mod proxy;
 #[cfg(target_os = "linux")]
