@@ -234,6 +234,11 @@ impl Channel {
         self.check || self.clear_out
     }
 
+    /// What stands below it keeps headers from being changed on the way.
+    pub(crate) fn guards_headers(&self) -> bool {
+        !self.check
+    }
+
     /// The block that `header` announces carries a check value.
     pub(crate) fn is_checked(&self, header: &BlockHeader) -> bool {
         self.check || header.clear

@@ -158,6 +158,8 @@ pub struct Pipeline<K> {
     /// Files whose end is known and that aren't complete: since when nothing came, and how many
     /// bytes were held then.
     incomplete: BTreeMap<FileId, (Duration, u64)>,
+    /// Channels that were given up because a header came damaged.
+    damaged: u32,
     storage: Storage,
     calls: Calls,
     packs: Packs,
@@ -298,6 +300,7 @@ impl<K: Kernel> Pipeline<K> {
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
             incomplete: BTreeMap::new(),
+            damaged: 0,
             storage,
             calls,
             packs,
