@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use xdfs_proto::channel_set::ChannelSet;
 use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
@@ -174,9 +175,8 @@ pub struct Pipeline<K> {
     window: u32,
     strict: bool,
     strict_met: bool,
-    live: u32,
-    /// Of the open channels, those that leave.
-    leaving: u32,
+    /// The open channels, and the end of the session.
+    set: ChannelSet,
     live_max: u32,
     last_heard: Duration,
     last_said: Duration,
@@ -314,8 +314,7 @@ impl<K: Kernel> Pipeline<K> {
             window: 0,
             strict: false,
             strict_met: false,
-            live: 0,
-            leaving: 0,
+            set: ChannelSet::new(limits.idle_timeout),
             live_max: 0,
             last_heard: Duration::ZERO,
             last_said: Duration::ZERO,
