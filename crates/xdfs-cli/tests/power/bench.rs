@@ -13,8 +13,6 @@ use crate::work::Work;
 
 /// Paths that are named of a round with many problems.
 const NAMED: usize = 4;
-/// How long a run is taken to be before one was seen, in events and in milliseconds.
-const LENGTH: u64 = 50;
 
 /// Rounds of one work, and how many of them had which problem.
 #[derive(Clone, Debug, Default)]
@@ -43,14 +41,17 @@ pub(crate) fn run(options: &Options) -> bool {
         // In turn, so that few rounds have all of them.
         let turn = usize::try_from(seed).unwrap_or(0) % options.works.len();
         let work = options.works[turn];
-        let length = lengths.entry((work, form == Form::Disk)).or_insert(LENGTH);
+        let length = lengths
+            .entry((work, form == Form::Disk))
+            .or_insert(options.length);
+        let expected = *length;
         let round = Round {
             scene: &mut scene,
             work,
             kind,
             form,
             seed,
-            length: *length,
+            length: expected,
         };
         let began = Instant::now();
         let report = catch_unwind(AssertUnwindSafe(|| round.run())).unwrap_or_else(|panic| {
@@ -65,12 +66,20 @@ pub(crate) fn run(options: &Options) -> bool {
         }
         failed += u32::from(!report.problems.is_empty());
         if options.verbose || !report.problems.is_empty() {
-            let (name, time) = (work.name(), began.elapsed().as_millis());
-            println!("seed {seed}: {name} {} {form:?}, {time} ms", kind.name());
+            let (name, fs, form) = (work.name(), kind.name(), form.name());
+            let time = began.elapsed().as_millis();
+            // With these arguments the same is tried again.
+            println!(
+                "--rounds 1 --seed {seed} --work {name} --fs {fs} --form {form} --length {expected}, {time} ms"
+            );
             println!("    {}", report.story.join("; "));
             show(&report);
         }
-        if report.problems.iter().any(|(problem, _)| *problem == Problem::Bench) {
+        if report
+            .problems
+            .iter()
+            .any(|(problem, _)| *problem == Problem::Bench)
+        {
             // Whatever is still mounted there.
             drop(std::mem::replace(&mut scene, Scene::new(&options.program)));
         }
@@ -115,8 +124,18 @@ impl Count {
 fn table(counts: &BTreeMap<Work, Count>) {
     println!(
         "{:12}{:>8}{:>8}{:>8}{:>8} | {:>8}{:>8}{:>8}{:>8}{:>8}{:>8} | {:>8}",
-        "work", "rounds", "middle", "after", "errors", "torn", "claimed", "not 0", "wrong", "attr",
-        "bench", "hidden"
+        "work",
+        "rounds",
+        "middle",
+        "after",
+        "errors",
+        "torn",
+        "claimed",
+        "not 0",
+        "wrong",
+        "attr",
+        "bench",
+        "hidden"
     );
     for (work, count) in counts {
         let of = |problem| count.problems.get(&problem).copied().unwrap_or(0);

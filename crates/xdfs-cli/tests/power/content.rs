@@ -121,13 +121,17 @@ impl Tree {
             }
             if found.mode != entry.mode && !path.as_os_str().is_empty() {
                 let (is, should) = (found.mode, entry.mode);
-                wrong.attributes.push(format!("{shown}: mode {is:o} for {should:o}"));
+                wrong
+                    .attributes
+                    .push(format!("{shown}: mode {is:o} for {should:o}"));
             }
             // Names that only the target has change the times of the directories they are in.
             let counts = matches!(entry.what, What::File(_)) || command.deletes;
             if found.time != entry.time && counts && new.0.len() > 1 {
                 let off = found.time - entry.time;
-                wrong.attributes.push(format!("{shown}: time off by {off} ns"));
+                wrong
+                    .attributes
+                    .push(format!("{shown}: time off by {off} ns"));
             }
             let first = inodes.entry(entry.inode).or_insert(found.inode);
             if command.links && *first != found.inode {
@@ -210,7 +214,9 @@ fn tree(at: &Path, old: bool) {
         // A hole at the end, and one in the middle.
         let open = || File::options().write(true).open(&path).unwrap();
         if number % 5 == 2 {
-            open().set_len(length + 30_000 + random.below(60_000)).unwrap();
+            open()
+                .set_len(length + 30_000 + random.below(60_000))
+                .unwrap();
         } else if number % 11 == 3 {
             open().write_all_at(b"end", length + 50_000).unwrap();
         }
@@ -227,7 +233,10 @@ fn tree(at: &Path, old: bool) {
             }
         }
         if old && number % 10 == 4 {
-            file(&at.join(format!("surplus{}/s{number}", number % 3)), b"to be deleted");
+            file(
+                &at.join(format!("surplus{}/s{number}", number % 3)),
+                b"to be deleted",
+            );
         }
     }
     fs::create_dir_all(at.join("empty/below")).unwrap();
@@ -240,7 +249,10 @@ fn tree(at: &Path, old: bool) {
 /// Files that are sent by their differences.
 fn large(at: &Path, old: bool) {
     for number in 0..4_u64 {
-        let mut bytes = random_bytes(number + 50, 1_300_000 + 100_000 * usize::try_from(number).unwrap());
+        let mut bytes = random_bytes(
+            number + 50,
+            1_300_000 + 100_000 * usize::try_from(number).unwrap(),
+        );
         if old {
             bytes[400_000..410_000].fill(7);
             bytes.drain(900_000..905_000);
@@ -252,6 +264,9 @@ fn large(at: &Path, old: bool) {
     if old {
         file(&at.join("surplus"), b"to be deleted");
     }
-    file(&at.join(if old { "before" } else { "after" }), &random_bytes(99, 100_000));
+    file(
+        &at.join(if old { "before" } else { "after" }),
+        &random_bytes(99, 100_000),
+    );
     aged(at, 6);
 }

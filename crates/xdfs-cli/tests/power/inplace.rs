@@ -132,6 +132,8 @@ impl Record {
         }
         let wrong = right.iter().filter(|right| !**right).count();
         let first = right.iter().position(|right| !right)?;
-        Some(format!("{wrong} bytes were never written so, from {first} on"))
+        Some(format!(
+            "{wrong} bytes were never written so, from {first} on"
+        ))
     }
 }

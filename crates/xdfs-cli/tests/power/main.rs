@@ -44,7 +44,9 @@ fn confined(name: &str, run: impl FnOnce()) {
             // By hand: lines are seen as they come.
             again.status().map(|status| (status, Vec::new()))
         } else {
-            again.output().map(|o| (o.status, [o.stdout, o.stderr].concat()))
+            again
+                .output()
+                .map(|o| (o.status, [o.stdout, o.stderr].concat()))
         }
     });
     let (status, said) = output.unwrap();

@@ -12,6 +12,7 @@ pub(crate) const HELP: &str = "\
   --form disk,loop    a disk that forgets, or a copy of a mounted image (default: nine of ten are the former)
   --fs ext4,xfs,btrfs (default: those that can be made here)
   --work NAME,...     cp, over, resume, tree, sync, delta with -up or -down, in-place (default: all)
+  --length N          events (writes and flushes) that a run is taken to have before one was seen (default 50)
   --program FILE      another xdfs than the one that was built
   --verbose           a line for each round";
 
@@ -32,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) works: Vec<Work>,
     pub(crate) program: PathBuf,
+    /// How long a run is taken to be before one was seen, in events or milliseconds.
+    pub(crate) length: u64,
     pub(crate) verbose: bool,
 }
 
@@ -47,7 +50,17 @@ impl Default for Options {
             kinds: kinds.collect(),
             works: Work::ALL.to_vec(),
             program: env!("CARGO_BIN_EXE_xdfs").into(),
+            length: 50,
             verbose: false,
+        }
+    }
+}
+
+impl Form {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Loop => "loop",
         }
     }
 }
@@ -60,13 +73,16 @@ impl Options {
                 options.verbose = true;
                 continue;
             }
-            let value = words.next().ok_or_else(|| format!("{name} needs a value"))?;
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{name} needs a value"))?;
             let number = || value.parse::<u64>().map_err(|e| format!("{value}: {e}"));
             match name {
                 "--rounds" => {
                     options.rounds = u32::try_from(number()?).map_err(|e| e.to_string())?;
                 }
                 "--seed" => options.seed = number()?,
+                "--length" => options.length = number()?.max(1),
                 "--form" => {
                     options.forms = list(value, |word| match word {
                         "disk" => Some(Form::Disk),

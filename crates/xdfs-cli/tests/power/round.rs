@@ -160,7 +160,9 @@ impl Play<'_> {
     fn play(&mut self, mut image: Image) -> Result<(), String> {
         let words = self.command.words.join(" ");
         let (hot_root, hot_here) = (self.sides.hot_root, self.sides.hot_here);
-        self.say(format!("{words}; on the disk: root {hot_root}, here {hot_here}"));
+        self.say(format!(
+            "{words}; on the disk: root {hot_root}, here {hot_here}"
+        ));
         let cuts = 1 + u32::from(self.random.below(4) == 0);
         let mut survivor = None;
         for cut in 0..cuts {
@@ -232,7 +234,11 @@ impl Play<'_> {
         }
         let (source, _) = self.round.work.source();
         // Of a tree what is in it.
-        let slash = if self.round.work.task == Task::Tree { "/" } else { "" };
+        let slash = if self.round.work.task == Task::Tree {
+            "/"
+        } else {
+            ""
+        };
         if self.round.work.up {
             let sources = self.round.scene.path("sources");
             command.arg(format!("{}/{source}{slash}", sources.display()));
@@ -246,7 +252,9 @@ impl Play<'_> {
 
     fn act(&mut self) -> Actor {
         if self.round.work.task != Task::InPlace {
-            return Actor::Program(self.start(None));
+            // A slow run lets the kernel write more on its own.
+            let rate = (self.random.below(3) == 0).then_some("20M");
+            return Actor::Program(self.start(rate));
         }
         let old = std::fs::read(&self.sides.target).unwrap_or_default();
         Actor::Writer(Writer::start(&self.address, self.round.seed, old))
@@ -255,7 +263,9 @@ impl Play<'_> {
     /// What is to happen, and when.
     fn plan(&mut self) -> (Plan, Duration) {
         // Some cuts come after the end.
-        let at = 1 + self.random.below(self.round.length + self.round.length / 10);
+        let at = 1 + self
+            .random
+            .below(self.round.length + self.round.length / 10);
         let mut plan = Plan {
             seed: self.random.next_u64(),
             ..Plan::default()
@@ -265,7 +275,11 @@ impl Play<'_> {
             1 => (&mut plan.fail_flush_at, "a flush fails"),
             _ => (&mut plan.cut_at, "the power is cut"),
         };
-        *what.0 = Some(if what.1 == "a flush fails" { at.div_ceil(8) } else { at });
+        *what.0 = Some(if what.1 == "a flush fails" {
+            at.div_ceil(8)
+        } else {
+            at
+        });
         let what = format!("{} at {at} of some {}", what.1, self.round.length);
         self.say(what);
         (plan, Duration::from_millis(at))
@@ -279,7 +293,10 @@ impl Play<'_> {
         let mut code = None;
         let in_time = wait::until(PATIENCE, || match &mut actor {
             Actor::Program(program) => {
-                code = program.wait(Duration::ZERO).unwrap().map(|status| status.code());
+                code = program
+                    .wait(Duration::ZERO)
+                    .unwrap()
+                    .map(|status| status.code());
                 code.is_some() || stage.is_cut()
             }
             Actor::Writer(writer) => writer.has_ended() || stage.is_cut(),
@@ -316,7 +333,11 @@ impl Play<'_> {
         {
             doomed.push(program);
         }
-        let image = if cuts { stage.cut(doomed) } else { stage.end(doomed) };
+        let image = if cuts {
+            stage.cut(doomed)
+        } else {
+            stage.end(doomed)
+        };
         if !server_lives {
             self.server = None;
         }
@@ -328,7 +349,12 @@ impl Play<'_> {
                     self.problem(Problem::Ended, format!("it hangs: {said:?}"));
                 }
                 match code {
-                    Some(Some(0)) => self.say("claimed"),
+                    Some(Some(0)) => {
+                        self.say("claimed");
+                        if failed {
+                            self.say(format!("{:?}", program.output()));
+                        }
+                    }
                     Some(code) if !failed => {
                         let said = format!("{code:?} without a cut: {:?}", program.output());
                         self.problem(Problem::Ended, said);
@@ -401,7 +427,10 @@ impl Play<'_> {
             return self.problem(Problem::Ended, format!("it hangs on: {said:?}"));
         };
         let time = start.elapsed().as_millis();
-        self.say(format!("the client that lived ended {:?}, {time} ms", status.code()));
+        self.say(format!(
+            "the client that lived ended {:?}, {time} ms",
+            status.code()
+        ));
         if status.success() {
             self.claimed = true;
             self.check_claim();

@@ -35,7 +35,7 @@ impl Stage {
         random: &mut Random,
     ) -> Result<Self, String> {
         let backing = match form {
-            Form::Disk => Backing::Disk(scene.disks.add(image, kind.sector_bytes())),
+            Form::Disk => Backing::Disk(scene.disks.add(image, kind.superblocks())),
             Form::Loop => {
                 let path = scene.path("image");
                 image.store(&path).unwrap();
@@ -55,7 +55,9 @@ impl Stage {
             way => Some(Neighbour::start(&hot.join("neighbour"), pause, way == 1)),
         };
         Ok(Self {
-            neighbour: neighbour.transpose().map_err(|e| format!("a neighbour: {e}"))?,
+            neighbour: neighbour
+                .transpose()
+                .map_err(|e| format!("a neighbour: {e}"))?,
             volume,
             backing,
             due: None,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,6 +18,8 @@ use super::image::Image;
 use super::run;
 use crate::tree::Random;
 
+/// What is written wholly or not at all, as a rule.
+const SECTOR_BYTES: usize = 512;
 const NO_TIME: Duration = Duration::ZERO;
 /// How much a disk keeps before it writes the oldest by itself.
 const CACHE_BYTES: usize = 128 << 20;
@@ -59,13 +62,14 @@ impl Disks {
         })
     }
 
-    /// A disk with this content, all of it durable. Sectors have `sector_bytes`.
+    /// A disk with this content, all of it durable. Sectors have 512 bytes; what lies in one of the
+    /// ranges `whole` is written wholly or not at all.
     #[must_use]
-    pub fn add(&self, image: &Image, sector_bytes: usize) -> Disk {
+    pub fn add(&self, image: &Image, whole: &'static [Range<u64>]) -> Disk {
         let mut shelf = lock(&self.all);
         shelf.last += 1;
         let number = shelf.last;
-        shelf.disks.insert(number, State::new(image, sector_bytes));
+        shelf.disks.insert(number, State::new(image, whole));
         Disk {
             path: self.at.join(number.to_string()),
             number,
@@ -96,9 +100,11 @@ impl Disk {
         &self.path
     }
 
-    /// Begins to count events, and does at them what the plan says.
+    /// Begins to count events, and does at them what the plan says. What was written before, as by
+    /// a recovery, is durable.
     pub fn begin(&self, plan: Plan) {
         self.with(|state| {
+            state.keep(state.cache.len());
             state.plan = plan;
             state.events = 0;
         });
@@ -179,7 +185,7 @@ struct State {
     /// Writes since the last flush, in their order.
     cache: Vec<(u64, Vec<u8>)>,
     cache_bytes: usize,
-    sector_bytes: usize,
+    whole: &'static [Range<u64>],
     plan: Plan,
     events: u64,
     has_failed: bool,
@@ -212,13 +218,13 @@ impl Held {
 }
 
 impl State {
-    fn new(image: &Image, sector_bytes: usize) -> Self {
+    fn new(image: &Image, whole: &'static [Range<u64>]) -> Self {
         Self {
             now: image.clone(),
             durable: image.clone(),
             cache: Vec::new(),
             cache_bytes: 0,
-            sector_bytes,
+            whole,
             plan: Plan::default(),
             events: 0,
             has_failed: false,
@@ -297,12 +303,15 @@ impl State {
         // Some disks tear what was written at once, others don't.
         let tears = random.below(2) == 0;
         for (at, bytes) in &self.cache {
-            let whole = random.below(1000) < share;
+            let keeps_all = random.below(1000) < share;
+            let is_whole = !tears || self.whole.iter().any(|whole| whole.contains(at));
             for (at, sector) in (*at..)
-                .step_by(self.sector_bytes)
-                .zip(bytes.chunks(self.sector_bytes))
+                .step_by(SECTOR_BYTES)
+                .zip(bytes.chunks(SECTOR_BYTES))
             {
-                if (tears && random.below(1000) < share) || (!tears && whole) {
+                let keeps_this = random.below(1000) < share;
+                let keeps = if is_whole { keeps_all } else { keeps_this };
+                if keeps {
                     image.write(at, sector);
                 }
             }
@@ -437,8 +446,11 @@ mod tests {
     fn state() -> State {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
-        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        State::new(&Image::load(&path).unwrap(), 512)
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap();
+        State::new(&Image::load(&path).unwrap(), &[0x8000..0x9000])
     }
 
     /// Numbers of sectors that hold `byte`, of the first 64.

@@ -90,8 +90,10 @@ impl Image {
     }
 
     /// Writes at a place; what lies beyond the end is dropped.
-    pub fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
-        while !bytes.is_empty() && at < self.length {
+    pub fn write(&mut self, mut at: u64, bytes: &[u8]) {
+        let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(bytes.len());
+        let mut bytes = &bytes[..bytes.len().min(left)];
+        while !bytes.is_empty() {
             let (number, within) = split(at);
             let count = bytes.len().min(PAGE_BYTES - within);
             let page = self.pages.entry(number);

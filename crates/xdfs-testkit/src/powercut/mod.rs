@@ -32,10 +32,7 @@ pub fn obstacle() -> Option<String> {
     }
     for device in ["/dev/fuse", "/dev/loop-control"] {
         let device = Path::new(device);
-        let opened = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(device);
+        let opened = std::fs::File::options().read(true).write(true).open(device);
         if let Err(error) = opened {
             return Some(format!("{}: {error}", device.display()));
         }

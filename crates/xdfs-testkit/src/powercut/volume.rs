@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +12,9 @@ use crate::wait;
 
 /// How long something may hold a file system that is to be unmounted.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most that is written by one request. FUSE passes on at least so much at once.
+const REQUEST_KIBIBYTES_MAX: &str = "64";
 
 /// A file system of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,13 +50,14 @@ impl Kind {
             .is_ok()
     }
 
-    /// What a disk writes wholly or not at all, in bytes. Btrfs relies on its superblock of 4096
-    /// bytes being written so; the others on sectors.
+    /// Where its superblocks are that no journal covers. They are larger than a sector, and it
+    /// relies on each being written wholly or not at all.
     #[must_use]
-    pub fn sector_bytes(self) -> usize {
+    pub fn superblocks(self) -> &'static [Range<u64>] {
         match self {
-            Self::Ext4 | Self::Xfs => 512,
-            Self::Btrfs => 4096,
+            Self::Ext4 => &[0..4096],
+            Self::Xfs => &[],
+            Self::Btrfs => &[0x1_0000..0x1_1000, 0x400_0000..0x400_1000],
         }
     }
 
@@ -95,10 +100,28 @@ impl Volume {
         let mut command = Command::new("mount");
         command.args(["-t", kind.name(), "-o", options]);
         run(command.arg(image).arg(at))?;
-        Ok(Self {
+        let volume = Self {
             at: at.to_owned(),
             is_mounted: true,
-        })
+        };
+        volume.bound_requests()?;
+        Ok(volume)
+    }
+
+    /// Bounds what the kernel asks of the disk at once to what FUSE passes on in one piece. The
+    /// loop device takes a request of which a part was written for done, so that an error of a
+    /// later part would be told to nobody.
+    fn bound_requests(&self) -> io::Result<()> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let at = self.at.to_string_lossy();
+        let mount = mounts
+            .lines()
+            .find(|line| line.split(' ').nth(4) == Some(&at));
+        let source = mount.and_then(|line| line.split(" - ").nth(1)?.split(' ').nth(1));
+        let name = source.and_then(|source| source.strip_prefix("/dev/"));
+        let name = name.ok_or_else(|| io::Error::other(format!("{at} is no loop device")))?;
+        let path = format!("/sys/block/{name}/queue/max_sectors_kb");
+        std::fs::write(path, REQUEST_KIBIBYTES_MAX)
     }
 
     /// Unmounts it, which writes everything.
