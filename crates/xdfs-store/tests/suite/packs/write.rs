@@ -372,3 +372,69 @@ fn changes_can_be_made_durable() {
     assert_eq!(sync("gone").unwrap_err().code, Code::NotFound);
     assert_eq!(sync("../x").unwrap_err().code, Code::PathEscape);
 }
+
+/// Files wait for their names until they are durable. What comes after them in the pack means what
+/// it would mean if they had theirs.
+#[test]
+fn entries_mean_what_those_before_them_made_of_the_place() {
+    let scene = Scene::new();
+    let failures = scene.replace(&[
+        file("a", "first"),
+        entry("b", Content::HardLink(b"a")),
+        file("a", "second"),
+        entry("c", Content::HardLink(b"a")),
+        file("e", "x"),
+        entry("s", Content::Symlink(b".")),
+        file("s/inside", "not through a link"),
+        file("f", "a file"),
+        file("f/g", "in no directory"),
+        entry("f", Content::Directory),
+        file("h/i", "x"),
+        with(entry("h", Content::Attributes), mode(0o700)),
+        with(entry("h/i", Content::Attributes), mode(0o600)),
+    ]);
+    let failed: Vec<_> = (0..13).filter(|n| failures.of(*n).is_some()).collect();
+    assert_eq!(failed, [6, 8, 9], "{failures:?}");
+    let texts = ["a", "b", "c", "f"].map(|name| scene.text(name));
+    assert_eq!(texts, ["second", "first", "second", "a file"]);
+    assert_eq!(fs::read_link(scene.path("s")).unwrap().as_os_str(), ".");
+    assert_eq!((scene.mode_of("h"), scene.mode_of("h/i")), (0o700, 0o600));
+    scene.assert_clean();
+}
+
+/// More files than wait for one synchronisation, and one that fails among them.
+#[test]
+fn files_are_named_by_many_at_once() {
+    const COUNT: u32 = 2500;
+    let scene = Scene::new();
+    fs::create_dir(scene.path("500")).unwrap();
+    let paths: Vec<_> = (0..COUNT).map(|n| n.to_string()).collect();
+    let entries: Vec<_> = paths.iter().map(|path| file(path, path)).collect();
+    let failures = scene.replace(&entries);
+    let failed: Vec<_> = (0..COUNT).filter(|n| failures.of(*n).is_some()).collect();
+    assert_eq!(failed, [500]);
+    for path in paths.iter().filter(|path| *path != "500") {
+        assert_eq!(scene.text(path), *path);
+    }
+    scene.assert_clean();
+}
+
+/// A symbolic link is never seen with another time than its own, and where the name is taken
+/// nothing is left.
+#[test]
+fn a_link_gets_its_name_with_its_time() {
+    let scene = Scene::new();
+    let time = Metadata {
+        mtime_ns: Some(1_500_000_000_000_000_000),
+        ..Metadata::default()
+    };
+    let link = with(entry("link", Content::Symlink(b"x")), time.clone());
+    assert_done(&scene.write(std::slice::from_ref(&link)));
+    let meta = fs::symlink_metadata(scene.path("link")).unwrap();
+    assert_eq!(meta.mtime(), 1_500_000_000);
+    let failures = scene.write(&[link, with(entry("link", Content::Fifo), time)]);
+    for number in [0, 1] {
+        assert_eq!(failures.of(number).unwrap().code, Code::AlreadyExists);
+    }
+    scene.assert_clean();
+}
