@@ -106,15 +106,19 @@ fn a_changed_source_starts_over() {
     assert_content(place.remote("file"), &changed);
 }
 
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it did not come so far");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Changes the first byte of a partial file, once nobody writes to it any more.
 fn damage(partial: &Path) {
     let file = std::fs::File::options().read(true).write(true).open(partial);
     let mut file = file.unwrap();
-    let start = Instant::now();
-    while file.try_lock().is_err() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it is still written to");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| file.try_lock().is_ok());
     let mut byte = [0];
     file.read_exact(&mut byte).unwrap();
     file.rewind().unwrap();
@@ -142,10 +146,11 @@ fn what_was_kept_is_read_again_when_that_is_asked_for() {
                 line.args(command).arg("--json").args(more).args([&source, &target]);
                 line
             };
-            let slow = &mut with(&["-v", "--limit-rate", SLOW]);
+            let slow = &mut with(&["-v", "--limit-rate", "10M"]);
             let mut first = Running::start(slow);
-            first.wait_for_bytes(8 << 20);
+            wait_until(|| to.join(".file.xdfs-journal").exists());
             first.kill();
+            assert_unpublished(&to, "file");
             damage(&to.join(".file.xdfs-part"));
             let run = Running::start(&mut with(&["--verify-resumed"])).wait().ok();
             assert_content(to.join("file"), &expected);
