@@ -34,6 +34,9 @@ pub const FRAME_HEADER_BYTES: usize = 8;
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Smallest block size of a file, in bytes: one chunk of BLAKE3.
 pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
+/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that isn't
+/// longer ever does, whether its length is known beforehand or not.
+pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
 /// Largest block size of a file, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
@@ -172,6 +175,38 @@ pub struct AuthRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceTag(pub [u8; 16]);
 
+impl SourceTag {
+    /// The tag of `length` bytes from `offset` on, up to the end if `None`, of a source whose own
+    /// tag this is. A part is another source than the whole and than every other part: what a
+    /// receiver keeps of them must not mix.
+    #[must_use]
+    pub fn of_part(self, offset: u64, length: Option<u64>) -> Self {
+        if self == Self::default() {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0);
+        hasher.update(&offset.to_be_bytes());
+        hasher.update(&length.unwrap_or(u64::MAX).to_be_bytes());
+        let mut tag = [0; 16];
+        tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Self(tag)
+    }
+}
+
+/// What a transfer makes of what an earlier attempt has left at the receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// Nothing: it starts over.
+    Never,
+    /// It goes on from the journal. What that claims is read again where the receiver can't rely on
+    /// its storage having kept it, as after its machine was started anew.
+    #[default]
+    Trust,
+    /// It goes on from the journal, once all that it claims was read again and compared.
+    Verify,
+}
+
 /// A file that the sender offers. In an upload it is the body of XFTSMU, in a download of OFFER.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -193,8 +228,8 @@ pub struct Offer {
     pub digest: DigestKind,
     /// Replace a target that exists. Only meaningful in an upload.
     pub overwrite: bool,
-    /// Go on from the journal of an earlier attempt.
-    pub resume: bool,
+    /// What becomes of what an earlier attempt has left at the receiver.
+    pub resume: Resume,
     /// Check the request and answer, but write nothing.
     pub dry_run: bool,
     /// The content is a [pack](crate::pack), which is carried out beneath `path`: of 1 to
@@ -204,6 +239,8 @@ pub struct Offer {
     /// The source takes less storage than it has bytes: what is zero of it needs none at the
     /// target either. Not of a pack, whose entries have marks of their own.
     pub sparse: bool,
+    /// Of a pack in an upload: its files may get their names before they are durable.
+    pub relaxed: bool,
 }
 
 /// XFTSM: asks for a file (download).

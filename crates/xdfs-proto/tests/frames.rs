@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader,
-    JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
-    kind,
+    JoinRequest, Level, Offer, Request, Resume, Scope, SessionAccept, SessionRequest, SourceTag,
+    Start, kind,
 };
 use xdfs_proto::pack::{Failures, Keep, PACK_BYTES_MAX, Wish};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
@@ -97,11 +97,12 @@ fn offer() -> impl Strategy<Value = Offer> {
         prop::option::of(any::<u32>()),
         prop::option::of(any::<i64>()),
     );
-    let flags = any::<[bool; 4]>();
-    let plain = (file(), path(), path(), source, digest_kind(), flags)
+    let flags = any::<[bool; 3]>();
+    let resume = prop::sample::select(vec![Resume::Never, Resume::Trust, Resume::Verify]);
+    let plain = (file(), path(), path(), source, digest_kind(), flags, resume)
         .prop_map(
-            |(file, path, name, (length, tag, mode, mtime_ns), digest, flags)| {
-                let [overwrite, resume, dry_run, sparse] = flags;
+            |(file, path, name, (length, tag, mode, mtime_ns), digest, flags, resume)| {
+                let [overwrite, dry_run, sparse] = flags;
                 let tag = SourceTag(tag);
                 Offer {
                     file,
@@ -129,10 +130,11 @@ fn offer() -> impl Strategy<Value = Offer> {
         mode: None,
         mtime_ns: None,
         overwrite,
-        resume: false,
+        resume: Resume::Never,
         dry_run: false,
         pack: true,
         sparse: false,
+        relaxed: false,
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]
@@ -460,8 +462,8 @@ fn undefined_flags_and_reserved_bits_are_refused() {
     };
     assert_eq!(defined(kind::SESSION), 1);
     assert_eq!(defined(kind::XFTSM), 3);
-    assert_eq!(defined(kind::XFTSMU), 0xff);
-    assert_eq!(defined(kind::OFFER), 0xff);
+    assert_eq!(defined(kind::XFTSMU), 0xfd);
+    assert_eq!(defined(kind::OFFER), 0xfd);
     assert_eq!(defined(kind::PUBLISHED), 1);
     assert_eq!(defined(kind::BLOCK), 1);
     assert_eq!(defined(kind::PROTECT), 0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs_proto::frame::{Frame, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{Frame, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{ChannelIndex, Code, Fault, Retry, receiver, sender};
 
@@ -174,7 +174,7 @@ impl<K: Kernel> Pipeline<K> {
                 fault,
             } => {
                 self.sender.fail(file, fault.clone());
-                self.receiver.fail(file, fault);
+                self.receiver.withdraw(file, fault);
                 Ok(())
             }
             Frame::Exception {
@@ -210,8 +210,11 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens what a downloading peer asks for (acceptor).
     fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
-        if self.sender.was_offered(file) || self.packs.is_made(file) {
-            // The request came again after a lost channel; the offer comes again by itself.
+        if self.packs.is_made(file) {
+            return;
+        }
+        if self.sender.was_offered(file) {
+            self.sender.requested_again(file);
             return;
         }
         let Role::Acceptor { store, .. } = &self.role else {
@@ -256,10 +259,11 @@ impl<K: Kernel> Pipeline<K> {
                 mtime_ns: source.info().mtime_ns,
                 digest: request.digest,
                 overwrite: false,
-                resume: true,
+                resume: Resume::Trust,
                 dry_run: false,
                 pack: false,
                 sparse: source.info().sparse,
+                relaxed: false,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });
@@ -380,6 +384,7 @@ impl<K: Kernel> Pipeline<K> {
             receiver::Output::Failed { file, fault } => {
                 self.packs.discard(file);
                 self.ordered.remove(&file);
+                self.unverified.remove(&file);
                 self.storage.submit(file, StorageJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
@@ -448,6 +453,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.receiver.published(file, own, Failures::default());
                 }
                 Completion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
+                Completion::Verified { file, durable } => self.sink_verified(file, durable),
             }
         }
     }

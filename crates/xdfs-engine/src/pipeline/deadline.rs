@@ -16,6 +16,11 @@ impl<K: Kernel> Pipeline<K> {
         if self.sender.poll_timeout().is_some_and(|t| t <= self.now) {
             self.sender.handle_timeout(self.now);
         }
+        if self.next_ask <= self.now {
+            self.next_ask = self.now + self.limits.stall_timeout;
+            self.sender.ask_again();
+            self.receiver.ask_again();
+        }
         let limit = self.limits.idle_timeout;
         if self.live > 0 && self.last_said + limit / 4 <= self.now {
             self.last_said = self.now;

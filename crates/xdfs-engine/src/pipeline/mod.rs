@@ -147,6 +147,9 @@ pub struct Pipeline<K> {
     throttled: Vec<usize>,
     /// Files whose sinks take bytes only in order.
     ordered: BTreeSet<FileId>,
+    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt has
+    /// left was read again: path and block size.
+    unverified: BTreeMap<FileId, (Vec<u8>, u32)>,
     /// The last turn ended with channels that could take more blocks.
     more_to_send: bool,
     /// Frames for whichever channel is open first.
@@ -180,6 +183,8 @@ pub struct Pipeline<K> {
     last_said: Duration,
     acks_since: Option<Duration>,
     next_tick: Duration,
+    /// When what has no answer is said again.
+    next_ask: Duration,
     /// No further file is taken; ends when idle or at the time.
     draining: Option<Option<Duration>>,
     ended: Option<Result<(), Fault>>,
@@ -289,6 +294,7 @@ impl<K: Kernel> Pipeline<K> {
             starved: VecDeque::new(),
             throttled: Vec::new(),
             ordered: BTreeSet::new(),
+            unverified: BTreeMap::new(),
             more_to_send: false,
             homeless: VecDeque::new(),
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
@@ -316,6 +322,7 @@ impl<K: Kernel> Pipeline<K> {
             last_said: Duration::ZERO,
             acks_since: None,
             next_tick: TICK,
+            next_ask: limits.stall_timeout,
             draining: None,
             ended: None,
             unpicked: Vec::new(),

@@ -18,7 +18,7 @@ use xdfs_proto::answerer::{Answerer, Output as Answering, Work};
 use xdfs_proto::caller::{Caller, Output as Calling};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
-use xdfs_proto::frame::{Offer, Request, SourceTag};
+use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
 use xdfs_proto::pack::{Keep, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
@@ -363,10 +363,11 @@ impl World {
             mtime_ns: None,
             digest: DigestKind::Crc64Nvme,
             overwrite: false,
-            resume: false,
+            resume: Resume::Never,
             dry_run: false,
             pack: self.bounds.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 

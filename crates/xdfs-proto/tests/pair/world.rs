@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::pack::{Keep, Wish};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
@@ -64,6 +64,8 @@ pub(crate) struct Tally {
     pub(crate) holes: usize,
     pub(crate) discarded: usize,
     pub(crate) ahead: usize,
+    pub(crate) forgotten: usize,
+    pub(crate) asked: usize,
     pub(crate) steps: usize,
 }
 
@@ -127,6 +129,11 @@ impl World {
         let mut limits = Limits::default();
         if rng.chance(300) {
             limits.resume_ranges_max = 1 + rng.below(3);
+        }
+        if rng.chance(300) {
+            // Little is kept of files that are over.
+            limits.ended_files_kept = 1 + rng.below(2);
+            limits.file_numbers_kept = 4 + rng.below(4) as u32;
         }
         let download = rng.chance(500);
         let plans: Vec<Plan> = (0..1 + rng.below(5))
@@ -205,7 +212,7 @@ impl World {
             self.disturb();
             let steps = self.enabled();
             if steps.is_empty() {
-                if self.settle_unheard() {
+                if self.settle_unheard() || self.ask_again() {
                     continue;
                 }
                 break;
@@ -226,15 +233,28 @@ impl World {
         let mut any = false;
         for (&file, &i) in &self.session.plans {
             let plan = &mut self.plans[i];
-            if plan.at_receiver.is_none() && !self.session.receiver.was_offered(file) {
+            if plan.at_receiver.is_none() && !self.session.receiver.has_file(file) {
                 plan.at_receiver.clone_from(&plan.at_sender);
                 any |= plan.at_sender.is_some();
-            } else if plan.at_sender.is_none() && !self.session.sender.was_offered(file) {
+            } else if plan.at_sender.is_none() && !self.session.sender.has_file(file) {
                 plan.at_sender.clone_from(&plan.at_receiver);
                 any |= plan.at_receiver.is_some();
             }
         }
         any
+    }
+
+    /// Time passes, and what has no answer is said again. Whether there was anything.
+    fn ask_again(&mut self) -> bool {
+        let up = |side: fn(&Link) -> bool| self.session.links.iter().any(side);
+        if !up(|l| l.sender_up) || !up(|l| l.receiver_up) {
+            return false;
+        }
+        self.session.sender.ask_again();
+        self.session.receiver.ask_again();
+        self.drive();
+        self.tally.asked += 1;
+        !self.enabled().is_empty()
     }
 
     fn unstarted(&self) -> Option<usize> {
@@ -316,6 +336,10 @@ impl World {
             let of_receiver = self.rng.chance(500);
             self.end_session(of_receiver);
         }
+        if self.mishaps.duplicates > 0 && self.rng.chance(10) {
+            self.mishaps.duplicates -= 1;
+            self.ask_again();
+        }
         if self.rng.chance(20) {
             self.checkpoint();
         }
@@ -362,7 +386,10 @@ impl World {
         if at_sender && session.sender.has_file(file) {
             session.sender.fail(file, fault);
         } else if !at_sender && session.receiver.has_file(file) {
-            session.receiver.fail(file, fault);
+            match code {
+                Code::Cancelled => session.receiver.cancel(file, fault),
+                _ => session.receiver.fail(file, fault),
+            }
         } else {
             return;
         }
@@ -494,10 +521,15 @@ impl World {
             mtime_ns: None,
             digest: self.kind,
             overwrite: false,
-            resume: !plan.pack,
+            resume: if plan.pack {
+                Resume::Never
+            } else {
+                Resume::Trust
+            },
             dry_run: plan.dry_run,
             pack: plan.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 
@@ -668,7 +700,7 @@ impl World {
             Some(Packet::Frame(Frame::Exception {
                 scope: Scope::File(file),
                 fault,
-            })) => session.receiver.fail(file, fault),
+            })) => session.receiver.withdraw(file, fault),
             Some(Packet::Frame(frame)) => session
                 .receiver
                 .handle_frame(index, frame)
@@ -720,6 +752,7 @@ impl World {
             } => session.sender.fail(file, fault),
             Frame::Xftsm(request) => {
                 if session.sender.was_offered(request.file) {
+                    session.sender.requested_again(request.file);
                     return;
                 }
                 if self.mishaps.failures > 0 && self.rng.chance(100) {
@@ -920,6 +953,18 @@ impl World {
             let plan = &self.plans[i];
             assert!(plan.is_over(), "deadlock at file {i}: {}", self.state());
             let published = self.sinks[i].published.as_ref();
+            // Neither side reports a failure of what stands under its name, nor the other way: unless
+            // the sender was told that nothing is known of it any more.
+            let unknown = matches!(&plan.at_sender, Some(Err(fault)) if is_forgotten(fault));
+            self.tally.forgotten += usize::from(unknown);
+            let agree = plan.at_sender.as_ref().map(Result::is_ok)
+                == plan.at_receiver.as_ref().map(Result::is_ok);
+            assert!(
+                agree || unknown || plan.dry_run,
+                "file {i}: {:?}, {:?}",
+                plan.at_sender,
+                plan.at_receiver
+            );
             match &plan.at_receiver {
                 Some(Ok(())) if !plan.dry_run => {
                     assert_eq!(published, Some(&plan.source.bytes));
@@ -946,7 +991,8 @@ impl World {
 impl Plan {
     fn check_result(&self, result: &Result<(), Fault>) {
         if let Err(fault) = result {
-            assert!(self.may_fail, "failed without a reason: {fault}");
+            let may_fail = self.may_fail || is_forgotten(fault);
+            assert!(may_fail, "failed without a reason: {fault}");
         }
     }
 }
@@ -989,6 +1035,11 @@ impl Session {
         );
         taken.insert(range);
     }
+}
+
+/// The other side keeps nothing of the file any more.
+fn is_forgotten(fault: &Fault) -> bool {
+    fault.code == Code::LimitExceeded && fault.cause.contains("kept any more")
 }
 
 /// What a request for a pack names doesn't matter here.

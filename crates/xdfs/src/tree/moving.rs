@@ -487,6 +487,8 @@ impl LargeFiles {
                 }
             }
             Err(fault) if ends_session(&fault) => return Err(fault),
+            // Broken off because the observer wants no more: the tree goes on with it later.
+            Err(fault) if fault.code == Code::Cancelled && report.is_stopped() => {}
             Err(fault) => report.missed_item(&item, fault),
         }
         Ok(())
@@ -639,6 +641,7 @@ pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
         overwrite: options.overwrite,
         digest: options.digest,
         resume: !options.begin_anew,
+        verify_resumed: options.verify_resumed,
         ..TransferOptions::default()
     }
 }

@@ -255,7 +255,7 @@ fn unfinished_transfers_are_neither_seen_nor_touched() {
     }
     scene.refused(&remove_tree("d"), Code::Busy, "d");
     write(&mut transfer, 4096, &[2; 10]);
-    transfer.sink.publish(4106).unwrap();
+    transfer.sink.publish(4106, &[]).unwrap();
     assert_eq!(scene.stat("d/new", false).unwrap().size, 4106);
 }
 
@@ -376,10 +376,7 @@ fn directories_that_may_only_be_passed_through_are_passed_through() {
     // The user of a thread is its own on Linux; no other thread is changed.
     let (found, listed, removed) = std::thread::scope(|scope| {
         let ask = || {
-            if rustix::process::geteuid().is_root() {
-                let nobody = rustix::process::Uid::from_raw(65534);
-                rustix::thread::set_thread_uid(nobody).unwrap();
-            }
+            xdfs_testkit::nobody::become_nobody();
             (
                 scene.stat("d/file", false),
                 scene.call(&list("d")),
