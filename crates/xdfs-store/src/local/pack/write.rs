@@ -384,14 +384,20 @@ impl<'p> Writing<'_, 'p> {
         for path in paths {
             let synced = self.dirs.find(path).and_then(|dir| {
                 let synced = dir.reopen().and_then(|dir| dir.sync_all());
-                synced.map_err(|error| Problem::io(&error)).or_else(|problem| {
-                    // Some systems don't do that, and some directories can't be opened for it.
-                    let codes = [Code::InvalidArgument, Code::Unsupported, Code::PermissionDenied];
-                    match codes.contains(&problem.fault.code) {
-                        true => Ok(()),
-                        false => Err(problem),
-                    }
-                })
+                synced
+                    .map_err(|error| Problem::io(&error))
+                    .or_else(|problem| {
+                        // Some systems don't do that, and some directories can't be opened for it.
+                        let codes = [
+                            Code::InvalidArgument,
+                            Code::Unsupported,
+                            Code::PermissionDenied,
+                        ];
+                        match codes.contains(&problem.fault.code) {
+                            true => Ok(()),
+                            false => Err(problem),
+                        }
+                    })
             });
             if let Err(problem) = synced {
                 let fault = problem.fault.path(shown(self.root, path));

@@ -90,7 +90,9 @@ impl Download<'_> {
         if !pack.is_empty() {
             let (memory, length) = pack.finish();
             // What it could not set is told by what can't be made there.
-            let _ = self.store.write_pack(&self.root, REPLACE, &memory[..length]);
+            let _ = self
+                .store
+                .write_pack(&self.root, REPLACE, &memory[..length]);
         }
     }
 
@@ -230,7 +232,9 @@ impl Download<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let (memory, length) = pack.finish();
-        let failures = self.store.write_pack(&self.root, REPLACE, &memory[..length])?;
+        let failures = self
+            .store
+            .write_pack(&self.root, REPLACE, &memory[..length])?;
         for (number, path) in (0..).zip(paths) {
             if let Some(fault) = failures.of(number) {
                 report.failed(path, &fault.clone().path(path));
