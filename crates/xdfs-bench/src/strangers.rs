@@ -240,7 +240,10 @@ impl Bench<'_> {
         let mut said = io::BufReader::new(output.ok_or("the server has no output")?);
         let mut line = String::new();
         io::BufRead::read_line(&mut said, &mut line).map_err(text)?;
-        let port = line.trim().rsplit_once(':').and_then(|(_, p)| p.parse().ok());
+        let port = line
+            .trim()
+            .rsplit_once(':')
+            .and_then(|(_, p)| p.parse().ok());
         server.port = port.ok_or_else(|| format!("the server said '{}'", line.trim()))?;
         // What it says later has somewhere to go.
         thread::spawn(move || io::copy(&mut said, &mut io::sink()));
