@@ -501,6 +501,7 @@ fn time_of(nanoseconds: i64) -> Option<SystemTime> {
 mod tests {
     use xdfs_proto::digest::{DigestKind, FragmentState};
 
+    use super::super::root::Root;
     use super::*;
 
     fn request() -> SinkRequest {
@@ -520,7 +521,7 @@ mod tests {
     }
 
     fn sink(dir: &std::path::Path, request: &SinkRequest) -> LocalSink {
-        let root = fs::Dir::open(dir).unwrap();
+        let root = Root::new(fs::Dir::open(dir).unwrap());
         let target = Target::resolve(Some(&root), request).unwrap();
         let names = HiddenNames::of(&target.name);
         let Partial { file, .. } = Partial::open(&target, &names).unwrap();
@@ -626,7 +627,7 @@ mod tests {
         // Nothing new, but what failed is made up for.
         sink.record(&[fragment(4096, 8192)]).unwrap();
         drop(sink);
-        let root = fs::Dir::open(dir.path()).unwrap();
+        let root = Root::new(fs::Dir::open(dir.path()).unwrap());
         let target = Target::resolve(Some(&root), &request()).unwrap();
         let again = open(target, &request()).unwrap();
         assert_eq!(again.durable, [fragment(0, 8192)]);
