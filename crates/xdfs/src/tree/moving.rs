@@ -405,6 +405,19 @@ impl<'a> Report<'a> {
                 .hint("run the same command again to go on"));
         }
         self.result.elapsed = self.began.elapsed();
+        if self.result.unkept > 0 {
+            let cause = format!(
+                "set-user-id and set-group-id of {} were not kept: a program is to run as its owner \
+                 alone, and owners are not kept",
+                if self.result.unkept == 1 {
+                    "1 file".to_owned()
+                } else {
+                    format!("{} files", self.result.unkept)
+                }
+            );
+            let fault = Fault::new(Code::PermissionDenied, "copy a tree", cause);
+            self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));
+        }
         Ok(self.result)
     }
 }

@@ -1,7 +1,7 @@
 //! What packs make.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 
 use xdfs_proto::pack::{Owner, Xattr};
 use xdfs_proto::path::{Answer, Call};
@@ -74,12 +74,57 @@ fn modes_are_exact_and_those_of_programs_are_dropped_with_a_root() {
     assert_done(&scene.write(&[with(entry("shut", Content::Attributes), mode(0o500))]));
     assert_eq!(scene.mode_of("shut"), 0o500);
     fs::set_permissions(scene.path("shut"), fs::Permissions::from_mode(0o700)).unwrap();
-    // A user's own paths keep them.
+    // A user's own paths get them with an owner alone.
     let own = tempfile::tempdir().unwrap();
-    let root = own.path().join("a/b");
-    assert_done(&unrooted_pack(&root, &entries[2..3]).unwrap());
-    let meta = fs::metadata(root.join("program")).unwrap();
-    assert_eq!(meta.permissions().mode() & 0o7777, 0o6755);
+    let meta = fs::metadata(own.path()).unwrap();
+    let owner = Owner {
+        uid: meta.uid(),
+        gid: meta.gid(),
+        names: None,
+    };
+    for (owner, expected) in [(None, 0o755), (Some(owner), 0o6755)] {
+        let root = own.path().join("a/b");
+        let mut entry = entries[2].clone();
+        entry.metadata.owner = owner;
+        assert_done(&unrooted_pack(&root, &[entry]).unwrap());
+        let meta = fs::metadata(root.join("program")).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o7777, expected);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+/// With a root the bits come with the owner, and only where the process is root's; what doesn't
+/// get them says so.
+#[test]
+fn what_runs_as_its_owner_is_given_with_the_owner_or_reported() {
+    let scene = Scene::new();
+    let meta = fs::metadata(scene.path("")).unwrap();
+    let owned = |name: &'static str, content: Content<'static>| {
+        let mut entry = with(entry(name, content), mode(0o4755));
+        entry.metadata.owner = Some(Owner {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            names: None,
+        });
+        entry
+    };
+    let entries = [
+        owned("program", Content::File(b"x")),
+        owned("pipe", Content::Fifo),
+        owned("program", Content::Attributes),
+    ];
+    let failures = scene.write(&entries);
+    let is_root = xdfs_sys::ids::effective_user() == Some(0);
+    for number in 0..3 {
+        let code = failures.of(number).map(|fault| fault.code);
+        assert_eq!(code, (!is_root).then_some(Code::PermissionDenied));
+    }
+    let expected = if is_root { 0o4755 } else { 0o755 };
+    assert_eq!(scene.mode_of("program"), expected);
+    assert_eq!(scene.mode_of("pipe"), expected);
+    // Without an owner they are taken away again.
+    assert_done(&scene.write(&[with(entry("program", Content::Attributes), mode(0o4755))]));
+    assert_eq!(scene.mode_of("program"), 0o755);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::{PackHow, Store as _};
 
 use super::{Download, Fetching, local_attributes};
@@ -233,6 +233,11 @@ impl Download<'_> {
                 metadata: Metadata {
                     mode: u16::try_from(known.mode).ok(),
                     mtime_ns: Some(known.mtime_ns),
+                    owner: known.owner.map(|(uid, gid)| Owner {
+                        uid,
+                        gid,
+                        names: None,
+                    }),
                     ..Metadata::default()
                 },
                 content: Content::Attributes,
