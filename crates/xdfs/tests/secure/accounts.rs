@@ -268,7 +268,8 @@ fn a_server_that_is_not_root_refuses_to_start() {
     let folder = tempfile::tempdir().unwrap();
     mode(folder.path(), 0o777);
     let own = folder.path().join("server");
-    let root = folder.path().to_owned();
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).unwrap();
     let may_change = is_root();
     let bound = thread::spawn(move || {
         if may_change {
