@@ -266,7 +266,7 @@ fn secrets_of_the_environment_are_for_known_servers() {
         let words = ["xdfs trust add", "--pin", "--token-file", "environment"];
         for _ in 0..2 {
             ask(&["whoami", &url]).fails(17, &words);
-            ask(&["ls", "-q", &url]).fails(17, &words);
+            ask(&["cp", "-q", &file, &url]).fails(17, &words);
             let run = ask(&["ls", "--json", &url]);
             assert_eq!(run.code, Some(17), "{}", run.stderr);
             assert!(run.text().contains("server-untrusted"), "{}", run.text());
@@ -289,7 +289,7 @@ fn a_secret_for_a_new_server_is_never_silent() {
     let url = server.url("").replace("xdfs://", "xdfs://alice@");
     let password = place.make_here("password", b"secret word");
     for flag in ["-q", "--json"] {
-        let said = run(&["ls", flag, "--password-file", &password, &url]);
+        let said = run(&["cp", flag, "--password-file", &password, &password, &url]);
         assert_eq!(said.code, Some(16), "{}", said.stderr);
         let told = "is trusted from now on";
         assert_eq!(said.stderr.matches(told).count(), 1, "{}", said.stderr);

@@ -269,7 +269,7 @@ fn a_server_that_is_not_root_refuses_to_start() {
     mode(folder.path(), 0o777);
     let own = folder.path().join("server");
     let root = folder.path().join("root");
-    std::fs::create_dir(&root).unwrap();
+    fs::create_dir(&root).unwrap();
     let may_change = is_root();
     let bound = thread::spawn(move || {
         if may_change {
