@@ -247,8 +247,7 @@ fn a_ticket_is_good_for_the_whole_shell_and_never_shown() {
     let place = Place::new();
     let flags = ["--listen", "127.0.0.1:0", "--ticket"];
     let server = Server::start_with(&place.root(), &flags);
-    let line = server.line_with("xdfs cp FILE ");
-    let url = line.split('\'').nth(1).unwrap();
+    let url = &server.url(&format!("/?{}", server.line_with("ticket=").trim()));
     let folder = place.here("config");
     let mut command = program();
     command.args(["shell", url]).env("XDFS_CONFIG_DIR", folder);

@@ -21,6 +21,7 @@
 //! - What counts against a quota is what lies in the directory of the export: that is a user's own
 //!   for a path with `{user}`, and what all have in common for others. Unfinished files count too.
 
+mod apart;
 mod builtin;
 mod call;
 mod config;
@@ -44,6 +45,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::ids::Ids;
 
+pub use apart::Roots;
 pub use config::{ExportConfig, ExportsConfig, GrantConfig};
 pub use rights::Rights;
 
