@@ -29,7 +29,8 @@ cargo xtask VERB
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
   seeded [--list] [NAME...]
-                        which of the kept bugs, or of those whose names begin so, tests catch
+                        which of the kept bugs tests catch: all, those of a list (proto,
+                        store ...), or those whose names begin so
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions

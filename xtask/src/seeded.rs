@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, Outcome, cargo, root};
 
-/// A test that hangs with its bug is caught by this.
+/// A test that hangs with its bug is caught by this. A build may take as long as it does.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Bug {
+    /// The name of the list that has it.
+    area: String,
     name: String,
     /// Path of the source file, relative to the root.
     file: String,
@@ -132,7 +134,12 @@ fn all() -> Result<Vec<Bug>, String> {
     let mut bugs = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        bugs.extend(parse(&text).map_err(|e| format!("{}: {e}", path.display()))?);
+        let parsed = parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let area = path.file_stem().unwrap_or_default().to_string_lossy();
+        bugs.extend(parsed.into_iter().map(|bug| Bug {
+            area: area.clone().into_owned(),
+            ..bug
+        }));
     }
     let mut names = HashSet::new();
     match bugs.iter().find(|bug| !names.insert(&bug.name)) {
@@ -141,7 +148,7 @@ fn all() -> Result<Vec<Bug>, String> {
     }
 }
 
-/// `seeded [--list] [NAME...]`: all of them, or those whose names begin with a NAME.
+/// `seeded [--list] [NAME...]`: all of them, or those of a list or whose names begin with a NAME.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args: Vec<String> = args
         .iter()
@@ -152,7 +159,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         return Err(Failure::Said(format!("no such flag: {flag}")));
     }
     let mut bugs = all()?;
-    bugs.retain(|bug| names.is_empty() || names.iter().any(|name| bug.name.starts_with(*name)));
+    let is_named = |bug: &Bug, name: &str| bug.area == name || bug.name.starts_with(name);
+    bugs.retain(|bug| names.is_empty() || names.iter().any(|name| is_named(bug, name)));
     if bugs.is_empty() {
         return Err(Failure::Said("no bug has such a name".into()));
     }
@@ -230,6 +238,9 @@ impl Copy {
             .current_dir(&self.folder)
             .env("CARGO_TARGET_DIR", root().join("target/seeded/build"))
             .env_remove("CARGO_MANIFEST_DIR")
+            // What is built again for each bug is built fast; what it needs of others as ever.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .args(["test", "--locked", "--quiet"])
             .args(args.split_whitespace())
             .stdin(Stdio::null());
@@ -257,12 +268,12 @@ impl Copy {
             let (targets, filters) = split(tests);
             let mut build = self.cargo_test(&targets);
             build.arg("--no-run").stderr(Stdio::null());
-            if !ended_well(&mut build)?.unwrap_or(false) {
+            if ended_well(&mut build, None)? != Some(true) {
                 return Ok(Fate::DoesNotBuild);
             }
             let mut test = self.cargo_test(&format!("{targets} -- {filters}"));
             test.stdout(Stdio::null()).stderr(Stdio::null());
-            if ended_well(&mut test)? != Some(true) {
+            if ended_well(&mut test, Some(PATIENCE))? != Some(true) {
                 return Ok(Fate::Caught);
             }
         }
@@ -288,16 +299,16 @@ fn split(tests: &str) -> (String, String) {
     (targets.join(" "), filters.join(" "))
 }
 
-/// Whether a program ends with 0; `None` if it doesn't end, and is killed.
-fn ended_well(command: &mut Command) -> Result<Option<bool>, Failure> {
+/// Whether a program ends with 0; `None` if it doesn't end within `patience`, and is killed.
+fn ended_well(command: &mut Command, patience: Option<Duration>) -> Result<Option<bool>, Failure> {
     // In a group of its own, so that the tests that cargo started end with it.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     let mut child = command
         .spawn()
         .map_err(|e| format!("can't run cargo: {e}"))?;
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    let began = Instant::now();
+    while patience.is_none_or(|patience| began.elapsed() < patience) {
         let ended = child
             .try_wait()
             .map_err(|e| format!("can't wait for cargo: {e}"))?;
