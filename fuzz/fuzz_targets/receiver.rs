@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, SourceTag};
 use xdfs_proto::receiver::{Disposition, Output, Receiver};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet};
 
@@ -108,10 +108,11 @@ fuzz_target!(|data: &[u8]| {
                     mtime_ns: None,
                     digest: kind,
                     overwrite: false,
-                    resume: true,
+                    resume: Resume::Trust,
                     dry_run: flags & 0x1c == 0x1c,
                     pack: false,
                     sparse: false,
+                    relaxed: false,
                 };
                 let frame = if flags & 32 == 0 {
                     Frame::Xftsmu(offer)

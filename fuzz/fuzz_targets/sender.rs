@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Offer, SourceTag};
+use xdfs_proto::frame::{Accept, Offer, Resume, SourceTag};
 use xdfs_proto::sender::{Output, Sender};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet};
 
@@ -92,10 +92,11 @@ fuzz_target!(|data: &[u8]| {
                     mtime_ns: None,
                     digest: kind,
                     overwrite: false,
-                    resume: flags & 4 == 0 && !pack,
+                    resume: if flags & 4 == 0 && !pack { Resume::Trust } else { Resume::Never },
                     dry_run: flags & 0x38 == 0x38,
                     pack,
                     sparse: false,
+                    relaxed: false,
                 };
                 sender.offer(offer, flags & 64 == 0);
                 Ok(())

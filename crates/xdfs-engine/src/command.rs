@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use xdfs_proto::frame::Level;
+use xdfs_proto::frame::{Level, Resume};
 use xdfs_proto::pack::{Failures, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
@@ -126,8 +126,8 @@ pub struct Job {
     pub digest: DigestKind,
     /// Replace a target that exists.
     pub overwrite: bool,
-    /// Go on from a journal.
-    pub resume: bool,
+    /// What becomes of a journal.
+    pub resume: Resume,
     /// Write nothing.
     pub dry_run: bool,
     /// The direction and its ends.
@@ -158,6 +158,8 @@ pub struct UploadJob {
     pub name: Vec<u8>,
     /// The source is a pack, to be carried out beneath `target`.
     pub pack: bool,
+    /// Of a pack: its files may get their names before they are durable.
+    pub relaxed: bool,
 }
 
 /// A path there, a store here.

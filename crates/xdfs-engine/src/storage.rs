@@ -32,17 +32,21 @@ const GATHER_BYTES: usize = 1 << 20;
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// Buffers given back before the pipeline is woken for them.
 const WAKE_BUFFERS: usize = 4;
+/// Jobs that are done, while there are such, before some more is read again of what was resumed.
+const JOBS_BEFORE_VERIFYING: u32 = 32;
 const WRITE: &str = "write the file";
 
 /// Work for the storage side.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow.
+    /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow, or, if they are
+    /// `unverified`, once they have been read again.
     Attach {
         file: FileId,
         sink: Box<dyn Sink>,
         kind: DigestKind,
         resumed: u64,
+        unverified: bool,
     },
     /// Make durable what is there, record it, and close the sink.
     Detach(FileId),
@@ -74,11 +78,18 @@ pub(crate) enum Completion {
     Published { file: FileId, busy: Duration },
     /// So many bytes of the file are durable and recorded.
     Recorded { file: FileId, bytes: u64 },
+    /// What an earlier attempt has left was read again; this of it is as it was.
+    Verified {
+        file: FileId,
+        durable: Vec<Fragment>,
+    },
 }
 
 #[derive(Debug)]
 struct OpenSink {
     sink: Box<dyn Sink>,
+    /// What an earlier attempt has left is still read again.
+    unverified: bool,
     durable_sink: bool,
     /// Fragments written since the last checkpoint.
     fresh: FragmentMap,
@@ -140,8 +151,10 @@ impl Worker {
                 sink,
                 kind,
                 resumed,
+                unverified,
             } => {
                 let open = OpenSink {
+                    unverified,
                     durable_sink: sink.capabilities().durable,
                     sink,
                     fresh: FragmentMap::new(kind),
@@ -189,7 +202,8 @@ impl Worker {
                     return;
                 };
                 let start = Instant::now();
-                let publish = || open.sink.publish(length);
+                let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
+                let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
                 let busy = open.busy + start.elapsed();
                 self.done.push_back(match result {
@@ -322,6 +336,29 @@ impl Worker {
         }
     }
 
+    /// Reads again some of what an earlier attempt has left of a file; `false` if there is nothing
+    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so that
+    /// it ends with the session.
+    fn verify(&mut self) -> bool {
+        let unverified = self.sinks.iter_mut().find(|(_, open)| open.unverified);
+        let Some((&file, open)) = unverified else {
+            return false;
+        };
+        let start = Instant::now();
+        let result = guarded("verify what was resumed", || open.sink.verify()).flatten();
+        open.busy += start.elapsed();
+        match result {
+            Ok(None) => {}
+            Ok(Some(durable)) => {
+                open.unverified = false;
+                open.durable_bytes = durable.iter().map(|f| f.range.len()).sum();
+                self.done.push_back(Completion::Verified { file, durable });
+            }
+            Err(fault) => self.fail(file, fault),
+        }
+        true
+    }
+
     fn fail(&mut self, file: FileId, fault: Fault) {
         self.sinks.remove(&file);
         self.done.push_back(Completion::Failed { file, fault });
@@ -362,7 +399,7 @@ fn refuse(
 /// The thread's end of the queue.
 fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &Notifier) {
     let mut worker = Worker::default();
-    let mut quiet = 0;
+    let (mut quiet, mut unverified_jobs) = (0, 0);
     loop {
         let job = match jobs.try_recv() {
             Ok(job) => Some(job),
@@ -372,11 +409,16 @@ fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &N
             }
             Err(TryRecvError::Disconnected) => break,
         };
-        let waited = job.is_none();
+        let mut waited = job.is_none();
         if let Some(job) = job {
             worker.handle(job);
+            unverified_jobs += 1;
         }
         worker.checkpoint_due(Instant::now());
+        if waited || unverified_jobs >= JOBS_BEFORE_VERIFYING {
+            unverified_jobs = 0;
+            waited &= !worker.verify();
+        }
         let mut urgent = false;
         for completion in worker.done.drain(..) {
             quiet += 1;
@@ -444,8 +486,10 @@ impl Storage {
         sink: Box<dyn Sink>,
         kind: DigestKind,
         resumed: u64,
+        unverified: bool,
     ) -> Result<(), Fault> {
-        if !sink.capabilities().slow_writes {
+        // What is read again takes long wherever it is.
+        if !sink.capabilities().slow_writes && !unverified {
             self.inline_files.push(file);
         } else if self.thread.is_none() {
             let (jobs, job_receiver) = mpsc::channel();
@@ -467,6 +511,7 @@ impl Storage {
                 sink,
                 kind,
                 resumed,
+                unverified,
             },
         );
         Ok(())

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use xdfs_proto::delta::{Seed, Signature, Signatures, strong, weak};
 use xdfs_proto::digest::{BlockHasher, DigestKind};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{Code, Fault, FileId, RangeSet};
 
 use crate::{SinkRequest, Source, Store, work};
@@ -71,6 +71,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
     let opened = store.open_sink(&SinkRequest {
         path: seed.to.clone(),
         name: Vec::new(),
+        offset: 0,
         length: Some(seed.length),
         tag: seed.tag,
         mode: None,
@@ -78,7 +79,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
         digest: seed.digest,
         block_size: seed.block_bytes,
         overwrite: seed.overwrite,
-        resume: true,
+        resume: Resume::Trust,
         sparse: seed.sparse,
     })?;
     let mut sink = opened.sink;
@@ -87,8 +88,18 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
         let cause = "transfers to it can't go on";
         return Err(Fault::new(Code::Unsupported, "", cause).path(&seed.to));
     }
+    let mut durable = opened.durable;
+    if opened.unverified {
+        durable = loop {
+            if let Some(durable) = sink.verify()? {
+                break durable;
+            }
+            // Nothing is copied meanwhile: asks whether anybody still waits for it.
+            work::passed(0)?;
+        };
+    }
     let mut held = RangeSet::new();
-    for fragment in &opened.durable {
+    for fragment in &durable {
         held.insert(fragment.range);
     }
     let mut copied = Vec::new();

@@ -17,7 +17,7 @@ mod work;
 pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
-pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
+pub use local::{Added, LocalStore, PackChange, PackHow, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
 pub use work::watched;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ByteRange, Code, Fault};
@@ -118,6 +118,9 @@ pub struct SinkRequest {
     pub name: Vec<u8>,
     /// Number of bytes to come, if known: used to preallocate.
     pub length: Option<u64>,
+    /// First byte of the source, for whoever asked for a part of it; a journal of another part is
+    /// discarded. 0 where that isn't known: then the tag tells one part from another.
+    pub offset: u64,
     /// The version of the source; a journal of another version is discarded.
     pub tag: SourceTag,
     /// Permission bits to give to the target; `None` for the store's default.
@@ -130,8 +133,8 @@ pub struct SinkRequest {
     pub block_size: u32,
     /// Replace a target that exists.
     pub overwrite: bool,
-    /// Go on from a journal if there is one.
-    pub resume: bool,
+    /// What becomes of a journal if there is one.
+    pub resume: Resume,
     /// The source is sparse: no storage is reserved, and what is zero is left out where nothing
     /// else can have been written, in stores that know holes.
     pub sparse: bool,
@@ -146,6 +149,8 @@ pub struct OpenedSink {
     pub path: Vec<u8>,
     /// Durable fragments of an earlier attempt, from the journal. Empty for a fresh start.
     pub durable: Vec<Fragment>,
+    /// They have to be read again by [`Sink::verify`] before anything is claimed or written.
+    pub unverified: bool,
     /// The block grid to use: the journal's if there is one, else the one asked for.
     pub block_size: u32,
 }
@@ -182,6 +187,17 @@ pub trait Sink: Send + fmt::Debug {
     /// A fault that names the path.
     fn sync(&mut self) -> Result<(), Fault>;
 
+    /// Reads again some of what an earlier attempt has left: `None` while there is more to read,
+    /// then the fragments that are as they were recorded. Those that aren't have to be written
+    /// again, and are in the journal no more. To be called until it is done if
+    /// [`OpenedSink::unverified`] says so; each call takes as long as some MiB take to be read.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        Ok(Some(Vec::new()))
+    }
+
     /// Appends durable fragments to the journal and makes the journal durable.
     ///
     /// # Errors
@@ -189,11 +205,13 @@ pub trait Sink: Send + fmt::Debug {
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
 
     /// Sets the final length, mode and time, makes everything durable, gives the file its name
-    /// atomically, makes the directory durable, and removes the journal.
+    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was written
+    /// and verified since the last [`Self::record`], so that who comes after a crash in between can
+    /// tell that this file is complete.
     ///
     /// # Errors
     /// A fault that names the path; the previous target is intact then.
-    fn publish(&mut self, length: u64) -> Result<(), Fault>;
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault>;
 
     /// Removes the partial file and its journal.
     ///
@@ -236,16 +254,23 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
-    /// not at all, and not durable before a later [`Call::Sync`]. Directories above an entry that
-    /// are missing are made, `root` too; what stands under the name of a file, link or pipe is
-    /// replaced if `overwrite`. Entries that only answers to wishes have are failures.
+    /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
+    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that are
+    /// missing are made, `root` too. Entries that only answers to wishes have are failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been
     /// carried out. [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
-        let _ = (overwrite, pack);
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        let _ = (how, pack);
         Err(no_names("write a pack", root))
+    }
+
+    /// Whether a pack that is carried out beneath `root`, and not relaxed, waits for a disk most of
+    /// the time, so that more of them at once get through sooner. Only a hint.
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        let _ = root;
+        false
     }
 
     /// Answers a call about paths: gives the parts before the end to `part`, in order and none of

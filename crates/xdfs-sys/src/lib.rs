@@ -2,6 +2,7 @@
 //!
 //! Every `unsafe` line of the project is in this crate.
 
+pub mod boot;
 pub mod fs;
 pub mod ids;
 pub mod limit;

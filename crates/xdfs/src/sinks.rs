@@ -34,6 +34,7 @@ impl Store for Nameless {
             sink,
             path: request.path.clone(),
             durable: Vec::new(),
+            unverified: false,
             block_size: request.block_size,
         })
     }

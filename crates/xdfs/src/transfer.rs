@@ -34,8 +34,12 @@ pub struct TransferOptions {
     pub rate_bytes_per_s_max: Option<u64>,
     /// Go on from the journal of an earlier attempt.
     pub resume: bool,
-    /// The whole-file digest.
-    pub digest: DigestKind,
+    /// Read again what that journal claims, at the receiver, and send again what isn't as it was.
+    /// Without it that happens only if the receiver's machine was started anew since, or if it can't
+    /// tell.
+    pub verify_resumed: bool,
+    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,
     /// Find out what would be done, and write nothing.
@@ -50,7 +54,8 @@ impl Default for TransferOptions {
             duration: None,
             rate_bytes_per_s_max: None,
             resume: true,
-            digest: DigestKind::default(),
+            verify_resumed: false,
+            digest: None,
             overwrite: false,
             dry_run: false,
         }

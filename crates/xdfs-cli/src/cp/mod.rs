@@ -127,7 +127,8 @@ fn transfer_options(flags: &CpFlags) -> TransferOptions {
         duration: None,
         rate_bytes_per_s_max: flags.limit_rate,
         resume: !flags.no_resume,
-        digest: flags.digest.into(),
+        verify_resumed: flags.verify_resumed,
+        digest: flags.digest.map(Into::into),
         overwrite: flags.force,
         dry_run: flags.dry_run,
     }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use xdfs_proto::frame::{Offer, Request, SourceTag};
+use xdfs_proto::digest::Fragment;
+use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Source, Store};
@@ -63,7 +64,9 @@ pub(super) struct Transfer {
     pub(super) uploads: bool,
     pub(super) target: Option<Target>,
     pub(super) overwrite: bool,
-    pub(super) resume: bool,
+    pub(super) resume: Resume,
+    /// First byte of the source.
+    pub(super) offset: u64,
     pub(super) path: Vec<u8>,
     pub(super) resumed_bytes: u64,
     pub(super) bytes_total: Option<u64>,
@@ -103,6 +106,7 @@ impl<K: Kernel> Pipeline<K> {
             target,
             overwrite: job.overwrite,
             resume: job.resume,
+            offset: job.offset,
             path: Vec::new(),
             resumed_bytes: 0,
             bytes_total: None,
@@ -121,6 +125,7 @@ impl<K: Kernel> Pipeline<K> {
                 target,
                 name,
                 pack,
+                relaxed,
             }) => {
                 let offer = Offer {
                     file: job.file,
@@ -136,6 +141,7 @@ impl<K: Kernel> Pipeline<K> {
                     dry_run: job.dry_run,
                     pack,
                     sparse: source.info().sparse,
+                    relaxed,
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {
@@ -196,16 +202,8 @@ impl<K: Kernel> Pipeline<K> {
             }
         };
         offer.tag = info.tag;
-        if info.tag != SourceTag::default() && (offset > 0 || offer.length != info.length) {
-            // A part is another source than the whole: their journals must not mix.
-            let part = offset.to_be_bytes().into_iter();
-            let part = part.chain(offer.length.unwrap_or(u64::MAX).to_be_bytes());
-            offer
-                .tag
-                .0
-                .iter_mut()
-                .zip(part)
-                .for_each(|(t, p)| *t ^= p.rotate_left(3));
+        if offset > 0 || offer.length != info.length {
+            offer.tag = info.tag.of_part(offset, offer.length);
         }
         let length = offer.length;
         self.sources.insert(
@@ -266,6 +264,8 @@ impl<K: Kernel> Pipeline<K> {
                 };
                 transfer.bytes_total = offer.length;
                 let mut request = sink_request(&offer, path, name);
+                // A sender whose tags don't tell parts from one another must not mix them here.
+                request.offset = transfer.offset;
                 request.overwrite = transfer.overwrite;
                 request.resume = transfer.resume;
                 (store, request)
@@ -296,6 +296,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let result = store.open_sink(&request).and_then(|opened| {
+            let unverified = opened.unverified;
             let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
             let mut block_size = opened.block_size;
             if !opened.sink.capabilities().random_writes {
@@ -305,10 +306,15 @@ impl<K: Kernel> Pipeline<K> {
             }
             if let Some(transfer) = self.transfers.get_mut(&file) {
                 transfer.path.clone_from(&opened.path);
-                transfer.resumed_bytes = resumed;
+                transfer.resumed_bytes = if unverified { 0 } else { resumed };
             }
             self.storage
-                .attach(file, opened.sink, offer.digest, resumed)?;
+                .attach(file, opened.sink, offer.digest, resumed, unverified)?;
+            if unverified {
+                // ACCEPT waits for it; NOOP keeps the peer patient meanwhile.
+                self.unverified.insert(file, (opened.path, block_size));
+                return Ok(());
+            }
             self.receiver
                 .opened(file, opened.path, block_size, opened.durable)
         });
@@ -323,10 +329,23 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// What an earlier attempt has left of a file was read again: accepts it.
+    pub(super) fn sink_verified(&mut self, file: FileId, durable: Vec<Fragment>) {
+        let Some((path, block_size)) = self.unverified.remove(&file) else {
+            return;
+        };
+        if let Some(transfer) = self.transfers.get_mut(&file) {
+            transfer.resumed_bytes = durable.iter().map(|f| f.range.len()).sum();
+        }
+        if let Err(fault) = self.receiver.opened(file, path, block_size, durable) {
+            self.receiver.fail(file, fault);
+        }
+    }
+
     pub(super) fn tick_transfer(&mut self, file: FileId) {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
-        let channels = self.live;
+        let channels = self.live();
         let Some(transfer) = self.transfers.get_mut(&file) else {
             return;
         };
@@ -343,7 +362,7 @@ impl<K: Kernel> Pipeline<K> {
             } else {
                 self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
                 let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
-                self.receiver.fail(file, fault);
+                self.receiver.cancel(file, fault);
             }
             return;
         }
@@ -364,7 +383,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.sender.has_file(file) {
             self.sender.fail(file, fault);
         } else if self.receiver.has_file(file) {
-            self.receiver.fail(file, fault);
+            self.receiver.cancel(file, fault);
         } else {
             self.transfer_ended(file, Err(fault));
         }
@@ -445,6 +464,7 @@ fn sink_request(offer: &Offer, path: Vec<u8>, name: Vec<u8>) -> SinkRequest {
     SinkRequest {
         path,
         name,
+        offset: 0,
         length: offer.length,
         tag: offer.tag,
         mode: offer.mode,

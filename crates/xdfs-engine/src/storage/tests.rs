@@ -54,7 +54,7 @@ impl Sink for BrokenSink {
         Ok(())
     }
 
-    fn publish(&mut self, _: u64) -> Result<(), Fault> {
+    fn publish(&mut self, _: u64, _: &[Fragment]) -> Result<(), Fault> {
         self.pass(Broken::Publish)
     }
 
@@ -96,7 +96,7 @@ fn a_panic_is_a_fault_of_its_file() {
                     slow_writes,
                 });
                 let kind = DigestKind::None;
-                storage.attach(file, sink, kind, 0).unwrap();
+                storage.attach(file, sink, kind, 0, false).unwrap();
             }
             let job = match broken {
                 Broken::Sync => Job::Detach(bad),

@@ -5,8 +5,8 @@
 
 use super::{
     Accept, AuthRequest, BLOCK_CLEAR, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Frame, FrameHeader,
-    JoinRequest, Level, Offer, Request, Scope, SessionAccept, SessionRequest, SourceTag, Start,
-    calls, kind,
+    JoinRequest, Level, Offer, Request, Resume, Scope, SessionAccept, SessionRequest, SourceTag,
+    Start, calls, kind,
 };
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentState, SUBTREE_BYTES_MIN};
 use crate::id::{CALL_SLOTS, CallId, ChannelIndex, FileId, SessionId, SessionSecret};
@@ -20,8 +20,6 @@ use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer};
 const SESSION_STRICT: u8 = 1 << 0;
 /// XFTSMU, OFFER: replace a target that exists.
 const OFFER_OVERWRITE: u8 = 1 << 0;
-/// XFTSMU, OFFER: go on from a journal.
-const OFFER_RESUME: u8 = 1 << 1;
 /// XFTSMU, OFFER: write nothing.
 const OFFER_DRY_RUN: u8 = 1 << 2;
 /// XFTSMU, OFFER: the length is known.
@@ -34,6 +32,8 @@ const OFFER_MTIME: u8 = 1 << 5;
 const OFFER_PACK: u8 = 1 << 6;
 /// XFTSMU, OFFER: the source is sparse.
 const OFFER_SPARSE: u8 = 1 << 7;
+/// XFTSMU of a pack: its files may get their names before they are durable.
+const OFFER_RELAXED: u8 = 1 << 7;
 /// XFTSM: the length is given.
 const REQUEST_LENGTH: u8 = 1 << 0;
 /// XFTSM: a pack is asked for.
@@ -60,7 +60,6 @@ pub(super) fn flags_defined(kind: u8) -> Option<u8> {
         kind::SESSION => Some(SESSION_STRICT),
         kind::XFTSMU | kind::OFFER => Some(
             OFFER_OVERWRITE
-                | OFFER_RESUME
                 | OFFER_DRY_RUN
                 | OFFER_LENGTH
                 | OFFER_MODE
@@ -497,13 +496,13 @@ impl Frame {
 impl Offer {
     fn flags(&self) -> u8 {
         flag(self.overwrite, OFFER_OVERWRITE)
-            | flag(self.resume, OFFER_RESUME)
             | flag(self.dry_run, OFFER_DRY_RUN)
             | flag(self.length.is_some(), OFFER_LENGTH)
             | flag(self.mode.is_some(), OFFER_MODE)
             | flag(self.mtime_ns.is_some(), OFFER_MTIME)
             | flag(self.pack, OFFER_PACK)
-            | flag(self.sparse, OFFER_SPARSE)
+            | flag(self.sparse && !self.pack, OFFER_SPARSE)
+            | flag(self.relaxed && self.pack, OFFER_RELAXED)
     }
 
     fn encode_body(&self, w: &mut Writer<'_>) {
@@ -513,6 +512,7 @@ impl Offer {
         w.u32(self.mode.unwrap_or(0));
         w.i64(self.mtime_ns.unwrap_or(0));
         w.u8(self.digest.number());
+        w.u8(self.resume.number());
         w.path(&self.path);
         w.path(&self.name);
     }
@@ -525,20 +525,20 @@ impl Offer {
             mode: present(flags, OFFER_MODE, r.u32("mode")?, "mode")?,
             mtime_ns: present(flags, OFFER_MTIME, r.i64("time")?, "time")?,
             digest: decode_digest_kind(r)?,
+            resume: Resume::decode(r)?,
             path: r.path(limits.path_bytes_max, "path")?,
             name: r.path(limits.path_bytes_max, "name")?,
             overwrite: flags & OFFER_OVERWRITE != 0,
-            resume: flags & OFFER_RESUME != 0,
             dry_run: flags & OFFER_DRY_RUN != 0,
             pack: flags & OFFER_PACK != 0,
-            sparse: flags & OFFER_SPARSE != 0,
+            sparse: flags & (OFFER_SPARSE | OFFER_PACK) == OFFER_SPARSE,
+            relaxed: flags & (OFFER_RELAXED | OFFER_PACK) == OFFER_RELAXED | OFFER_PACK,
         };
         let sizes = 1..=PACK_BYTES_MAX as u64;
         let fits = offer.length.is_some_and(|length| sizes.contains(&length));
         let plain = offer.tag == SourceTag::default()
-            && !offer.resume
+            && offer.resume == Resume::Never
             && !offer.dry_run
-            && !offer.sparse
             && offer.mode.is_none()
             && offer.mtime_ns.is_none()
             && offer.name.is_empty();
@@ -628,6 +628,25 @@ impl Accept {
             block_size,
             durable,
         })
+    }
+}
+
+impl Resume {
+    fn number(self) -> u8 {
+        match self {
+            Self::Never => 0,
+            Self::Trust => 1,
+            Self::Verify => 2,
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match r.u8("resume")? {
+            0 => Ok(Self::Never),
+            1 => Ok(Self::Trust),
+            2 => Ok(Self::Verify),
+            _ => Err(DecodeError::Invalid("resume")),
+        }
     }
 }
 

@@ -19,7 +19,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::{Offer, SourceTag};
+use xdfs_proto::frame::{Offer, Resume, SourceTag};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
 use xdfs_proto::{ChannelIndex, Frame, Limits};
@@ -119,10 +119,11 @@ impl World {
             mtime_ns: None,
             digest: DigestKind::Crc64Nvme,
             overwrite: false,
-            resume: false,
+            resume: Resume::Never,
             dry_run: false,
             pack: bounds.pack,
             sparse: false,
+            relaxed: false,
         };
         world.sender.set_block_size_max(BLOCK as u32);
         world.sender.offer(offer, true);

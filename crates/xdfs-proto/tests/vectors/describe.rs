@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
-use xdfs_proto::frame::{BlockHeader, Frame, Offer, Scope, Start};
+use xdfs_proto::frame::{BlockHeader, Frame, Offer, Resume, Scope, Start};
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{ByteRange, Fault, Retry};
 
@@ -102,7 +102,11 @@ fn offer(offer: &Offer) -> Value {
         "mtime_ns": offer.mtime_ns.map(|t| t.to_string()),
         "digest": kind(offer.digest),
         "overwrite": offer.overwrite,
-        "resume": offer.resume,
+        "resume": match offer.resume {
+            Resume::Never => "never",
+            Resume::Trust => "trust",
+            Resume::Verify => "verify",
+        },
         "dry_run": offer.dry_run,
         "pack": offer.pack,
         "sparse": offer.sparse,

@@ -2,7 +2,7 @@
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, AuthRequest, Frame, JoinRequest, Level, Offer, Request, Scope, SessionAccept,
+    Accept, AuthRequest, Frame, JoinRequest, Level, Offer, Request, Resume, Scope, SessionAccept,
     SessionRequest, SourceTag, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
@@ -194,10 +194,11 @@ fn files() -> Vec<(&'static str, Frame)> {
         mtime_ns: Some(-1),
         digest: DigestKind::Crc64Nvme,
         overwrite: true,
-        resume: true,
+        resume: Resume::Trust,
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     };
     let stream = Offer {
         path: vec![b'/', 0xff, b'x'],
@@ -208,7 +209,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         mtime_ns: None,
         digest: DigestKind::None,
         overwrite: false,
-        resume: false,
+        resume: Resume::Never,
         dry_run: true,
         ..upload
     };
@@ -222,6 +223,10 @@ fn files() -> Vec<(&'static str, Frame)> {
     };
     let sparse = Offer {
         sparse: true,
+        ..upload.clone()
+    };
+    let verified = Offer {
+        resume: Resume::Verify,
         ..upload.clone()
     };
     let accept = Accept {
@@ -298,15 +303,17 @@ fn files() -> Vec<(&'static str, Frame)> {
         mtime_ns: None,
         digest: DigestKind::None,
         overwrite: true,
-        resume: false,
+        resume: Resume::Never,
         dry_run: false,
         pack: true,
         sparse: false,
+        relaxed: false,
         file: FILE,
     };
     vec![
         ("xftsmu", Frame::Xftsmu(upload)),
         ("xftsmu-sparse", Frame::Xftsmu(sparse)),
+        ("xftsmu-verify-resumed", Frame::Xftsmu(verified)),
         ("xftsmu-stream-dry-run", Frame::Xftsmu(stream)),
         ("xftsm", Frame::Xftsm(request)),
         ("xftsm-partial", Frame::Xftsm(partial)),

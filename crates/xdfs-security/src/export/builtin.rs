@@ -53,6 +53,7 @@ impl BuiltIn {
             path: self.sink_path(principal)?,
             sink: Box::new(NullSink::new()),
             durable: Vec::new(),
+            unverified: false,
             block_size: request.block_size,
         })
     }

@@ -133,6 +133,7 @@ impl ExportSink {
             sink,
             path,
             durable,
+            unverified,
             block_size,
         } = opened;
         let end = durable.iter().map(|f| f.range.end).max().unwrap_or(0);
@@ -152,6 +153,7 @@ impl ExportSink {
             sink: Box::new(sink),
             path: shown,
             durable,
+            unverified,
             block_size,
         })
     }
@@ -200,6 +202,11 @@ impl Sink for ExportSink {
         self.seen(result)
     }
 
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        let result = self.inner.verify();
+        self.seen(result)
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         // Also makes the file as long as the last of them.
         self.reach(durable.iter().map(|f| f.range.end).max().unwrap_or(0))?;
@@ -208,12 +215,12 @@ impl Sink for ExportSink {
         self.seen(result)
     }
 
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
         self.reach(length)?;
         let counted = self.folder.counted.as_ref();
         let _turn = counted.map(|counted| counted.ledger.turns.new_name());
         let replaced = counted.and_then(|counted| counted.replaced(&self.path));
-        let result = self.inner.publish(length);
+        let result = self.inner.publish(length, fresh);
         match &result {
             Ok(()) => {
                 if let Some(hold) = self.hold.take() {

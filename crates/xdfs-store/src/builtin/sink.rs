@@ -43,7 +43,7 @@ impl Sink for NullSink {
         Ok(())
     }
 
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+    fn publish(&mut self, length: u64, _fresh: &[Fragment]) -> Result<(), Fault> {
         let _ = length;
         Ok(())
     }

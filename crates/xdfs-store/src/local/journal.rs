@@ -1,22 +1,30 @@
 //! The journal of a partial file: which ranges are durable, and their digest states.
 //!
 //! ```text
-//! header, 52 bytes                          record, 20, 28 or 84 bytes
+//! header, 76 bytes                          record, 20, 28 or 84 bytes
 //!   0  magic "XDFSJRNL"                       0  start of the range, u64
-//!   8  version, u16 (1)                       8  end of the range, u64
+//!   8  version, u16 (2)                       8  end of the range, u64
 //!  10  digest kind, u8 (0, 1, 2)             16  digest state: nothing, u64, or 2 x 32 bytes
 //!  11  flags, u8 (1: length known)            n  CRC-32C, u32
 //!  12  block size, u32
-//!  16  length, u64 (0 if not known)
-//!  24  tag of the source, 16 bytes
-//!  40  nonce, u64
-//!  48  CRC-32C of the 48 bytes before, u32
+//!  16  length, u64 (0 if not known)          publication, 44 bytes, at most one, at the end
+//!  24  offset in the source, u64              0  magic "XDFSPUBL"
+//!  32  tag of the source, 16 bytes            8  length of the file, u64
+//!  48  run of the machine, 16 bytes          16  device, u64
+//!  64  nonce, u64                            24  inode, u64
+//!  72  CRC-32C of the 72 bytes before, u32   32  modification time in nanoseconds, i64
+//!                                            40  CRC-32C, u32
 //! ```
 //!
 //! Numbers are in network order. The check value of a record covers the header's check value, the
 //! number of the record and its bytes: a record that an older journal left on the disk, or one in
-//! another place, doesn't pass for one of this journal. What follows the first record that fails
-//! its check is a torn tail and is cut off.
+//! another place, doesn't pass for one of this journal. That of a publication covers the same, with
+//! the number of records before it. What follows the first record that fails its check is a torn
+//! tail and is cut off.
+//!
+//! A publication says that the partial file is complete, verified and durable, and is about to get
+//! the name of the target: it tells after a crash that the target is what this transfer published.
+//! Who goes on with a partial file cuts it off.
 //!
 //! Invariant: a record is appended only after the data of its range is durable, and every record
 //! that passes its check was appended so. This module is the format alone, without input or
@@ -28,9 +36,14 @@ use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
 use xdfs_proto::frame::SourceTag;
 
 const MAGIC: &[u8; 8] = b"XDFSJRNL";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = 52;
+pub const HEADER_BYTES: usize = 76;
+/// Where the check value of the header stands.
+const HEADER_CHECK: usize = HEADER_BYTES - 4;
+const PUBLICATION_MAGIC: &[u8; 8] = b"XDFSPUBL";
+/// Bytes of a publication.
+pub const PUBLICATION_BYTES: usize = 44;
 const FLAG_LENGTH_KNOWN: u8 = 1;
 
 /// What a journal belongs to.
@@ -38,21 +51,41 @@ const FLAG_LENGTH_KNOWN: u8 = 1;
 pub struct Header {
     /// The version of the source.
     pub tag: SourceTag,
+    /// First byte of the source, where the receiver asked for it; 0 where the tag alone tells one
+    /// part from another.
+    pub offset: u64,
     /// Number of bytes of the transfer, if known at its start.
     pub length: Option<u64>,
     /// The digest whose states the records hold.
     pub digest: DigestKind,
     /// The grid of the blocks in bytes.
     pub block_size: u32,
+    /// The run of the machine in which all records were written, or read again and compared; all
+    /// zero where that isn't known.
+    pub boot: [u8; 16],
     /// Distinguishes the journals that one name had over time.
     pub nonce: u64,
+}
+
+/// What a partial file was when it was about to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Its length in bytes.
+    pub length: u64,
+    /// Device and inode.
+    pub identity: (u64, u64),
+    /// Its modification time in nanoseconds since 1970.
+    pub mtime_ns: i64,
 }
 
 impl Header {
     /// Whether a transfer may go on from here that would have the header `wanted`.
     #[must_use]
     pub fn serves(&self, wanted: &Self) -> bool {
-        self.tag == wanted.tag && self.length == wanted.length && self.digest == wanted.digest
+        self.tag == wanted.tag
+            && self.offset == wanted.offset
+            && self.length == wanted.length
+            && self.digest == wanted.digest
     }
 
     /// The bytes of the header.
@@ -74,10 +107,12 @@ impl Header {
         };
         out[12..16].copy_from_slice(&self.block_size.to_be_bytes());
         out[16..24].copy_from_slice(&self.length.unwrap_or(0).to_be_bytes());
-        out[24..40].copy_from_slice(&self.tag.0);
-        out[40..48].copy_from_slice(&self.nonce.to_be_bytes());
-        let check = crc32c(&out[..48]);
-        out[48..].copy_from_slice(&check.to_be_bytes());
+        out[24..32].copy_from_slice(&self.offset.to_be_bytes());
+        out[32..48].copy_from_slice(&self.tag.0);
+        out[48..64].copy_from_slice(&self.boot);
+        out[64..72].copy_from_slice(&self.nonce.to_be_bytes());
+        let check = crc32c(&out[..HEADER_CHECK]);
+        out[HEADER_CHECK..].copy_from_slice(&check.to_be_bytes());
         out
     }
 
@@ -86,7 +121,7 @@ impl Header {
         let mut at = Reader(bytes);
         let known = at.take::<8>()? == *MAGIC
             && at.take()? == VERSION.to_be_bytes()
-            && crc32c(&bytes[..48]).to_be_bytes() == bytes[48..];
+            && crc32c(&bytes[..HEADER_CHECK]).to_be_bytes() == bytes[HEADER_CHECK..];
         if !known {
             return None;
         }
@@ -104,13 +139,17 @@ impl Header {
             FLAG_LENGTH_KNOWN => Some(length),
             _ => return None,
         };
+        let offset = u64::from_be_bytes(at.take()?);
         let tag = SourceTag(at.take()?);
+        let boot = at.take()?;
         let nonce = u64::from_be_bytes(at.take()?);
         (block_size > 0).then_some(Self {
             tag,
+            offset,
             length,
             digest,
             block_size,
+            boot,
             nonce,
         })
     }
@@ -123,7 +162,9 @@ pub struct Parsed {
     pub header: Header,
     /// The records in the order in which they were written.
     pub fragments: Vec<Fragment>,
-    /// Bytes of the file that were understood; what follows is a torn tail.
+    /// The publication after them, if there is one.
+    pub publication: Option<Publication>,
+    /// Bytes of header and records; what follows is a publication or a torn tail.
     pub valid_bytes: usize,
 }
 
@@ -143,9 +184,13 @@ pub fn parse(bytes: &[u8]) -> Option<Parsed> {
         rest = more;
     }
     let valid_bytes = HEADER_BYTES + fragments.len() * record_bytes;
+    let publication = rest
+        .first_chunk::<PUBLICATION_BYTES>()
+        .and_then(|bytes| decode_publication(bytes, first, fragments.len()));
     Some(Parsed {
         header,
         fragments,
+        publication,
         valid_bytes,
     })
 }
@@ -165,6 +210,48 @@ pub fn encode_records<'a>(
         count += 1;
     }
     count
+}
+
+/// Appends a publication to `out`, which `records` records stand before.
+pub fn encode_publication(
+    header: &Header,
+    records: u64,
+    publication: &Publication,
+    out: &mut Vec<u8>,
+) {
+    let begin = out.len();
+    out.extend(PUBLICATION_MAGIC);
+    out.extend(publication.length.to_be_bytes());
+    out.extend(publication.identity.0.to_be_bytes());
+    out.extend(publication.identity.1.to_be_bytes());
+    out.extend(publication.mtime_ns.to_be_bytes());
+    let check = record_check(&out[begin..], &header.encode(), records);
+    out.extend(check.to_be_bytes());
+}
+
+fn decode_publication(
+    bytes: &[u8; PUBLICATION_BYTES],
+    header: &[u8; HEADER_BYTES],
+    records: usize,
+) -> Option<Publication> {
+    let (body, check) = bytes.split_last_chunk::<4>()?;
+    let mut at = Reader(body);
+    let sound = at.take::<8>()? == *PUBLICATION_MAGIC
+        && record_check(body, header, records as u64).to_be_bytes() == *check;
+    if !sound {
+        return None;
+    }
+    let length = u64::from_be_bytes(at.take()?);
+    let identity = (
+        u64::from_be_bytes(at.take()?),
+        u64::from_be_bytes(at.take()?),
+    );
+    let mtime_ns = i64::from_be_bytes(at.take()?);
+    Some(Publication {
+        length,
+        identity,
+        mtime_ns,
+    })
 }
 
 /// Bytes of a record.
@@ -223,7 +310,7 @@ fn decode_record(
 
 fn record_check(body: &[u8], header: &[u8; HEADER_BYTES], number: u64) -> u32 {
     let mut bytes = [0; 12 + 80];
-    bytes[..4].copy_from_slice(&header[48..]);
+    bytes[..4].copy_from_slice(&header[HEADER_CHECK..]);
     bytes[4..12].copy_from_slice(&number.to_be_bytes());
     bytes[12..12 + body.len()].copy_from_slice(body);
     crc32c(&bytes[..12 + body.len()])

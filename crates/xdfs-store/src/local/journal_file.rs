@@ -7,11 +7,12 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use xdfs_proto::digest::{Fragment, FragmentMap};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
+use xdfs_proto::frame::{Resume, SourceTag};
+use xdfs_sys::boot::boot_id;
 use xdfs_sys::fs::{self, Dir, FileKind};
 
-use super::journal::{self, HEADER_BYTES, Header};
+use super::journal::{self, HEADER_BYTES, Header, Parsed, Publication};
 use super::path::HiddenNames;
 use crate::SinkRequest;
 
@@ -34,6 +35,18 @@ pub(super) struct JournalFile {
     broken: bool,
 }
 
+/// A journal that an earlier attempt at the same transfer left.
+#[derive(Debug)]
+pub(super) struct Earlier {
+    pub(super) journal: JournalFile,
+    /// What it claims.
+    pub(super) durable: FragmentMap,
+    /// The same by its records, which are smaller.
+    pub(super) records: Vec<Fragment>,
+    /// What it claims has to be read again first.
+    pub(super) unverified: bool,
+}
+
 impl JournalFile {
     /// A journal for a transfer that starts from nothing.
     pub(super) fn new(request: &SinkRequest) -> Self {
@@ -43,9 +56,11 @@ impl JournalFile {
             .unwrap_or_default();
         let header = Header {
             tag: request.tag,
+            offset: request.offset,
             length: request.length,
             digest: request.digest,
             block_size: request.block_size,
+            boot: boot_id().unwrap_or_default(),
             nonce: now.as_nanos() as u64,
         };
         Self {
@@ -62,56 +77,88 @@ impl JournalFile {
         self.header.block_size
     }
 
-    /// Opens the journal that an earlier attempt at the same transfer left, and what it holds.
-    /// `None` if there is none, or none that can be trusted.
+    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is none,
+    /// or none that can be trusted.
     pub(super) fn load(
         dir: &Dir,
         names: &HiddenNames,
         request: &SinkRequest,
         partial_bytes: u64,
-    ) -> io::Result<Option<(Self, FragmentMap)>> {
-        if request.tag == SourceTag::default() {
-            return Ok(None);
-        }
+    ) -> io::Result<Option<Earlier>> {
         let mut fresh = Self::new(request);
-        // There is none, or it is a link or another user's: not ours to go on from.
-        let Ok(file) = dir.open_existing(&names.journal) else {
+        let Some((file, length, parsed)) = read(dir, names, request, &fresh.header)? else {
             return Ok(None);
         };
-        let meta = fs::meta(&file)?;
-        let is_sound = meta.kind == FileKind::Regular
-            && meta.links == 1
-            && fs::is_ours(&meta)
-            && meta.length <= FILE_BYTES_MAX;
-        if !is_sound {
-            return Ok(None);
-        }
-        let bytes = read_all(&file, meta.length)?;
-        let Some(parsed) = journal::parse(&bytes).filter(|p| p.header.serves(&fresh.header)) else {
-            return Ok(None);
-        };
-        let mut map = FragmentMap::new(parsed.header.digest);
-        for fragment in &parsed.fragments {
-            map.insert(*fragment);
-        }
-        let claimed = map.ranges().as_slice().last().map_or(0, |range| range.end);
+        let (durable, records) = claims(&parsed);
+        let claimed = durable
+            .ranges()
+            .as_slice()
+            .last()
+            .map_or(0, |range| range.end);
         if claimed == 0 || claimed > partial_bytes {
             return Ok(None);
         }
-        // The torn tail, which the next record overwrites anyway.
-        file.set_len(parsed.valid_bytes as u64)?;
+        let unverified = is_doubtful(&parsed.header, request);
+        if unverified && parsed.header.digest == DigestKind::None {
+            // There is nothing that it could be compared with.
+            return Ok(None);
+        }
+        // A torn tail, or that the file was about to be published. What comes next goes there, and
+        // must not be followed by anything of it after another crash.
+        if parsed.valid_bytes as u64 != length {
+            file.set_len(parsed.valid_bytes as u64)?;
+        }
+        // Whoever wrote it may have ended before it was durable.
+        file.sync_all()?;
+        dir.sync()?;
         fresh.end = parsed.valid_bytes as u64;
         fresh.records = parsed.fragments.len() as u64;
-        // A smaller grid serves both attempts, for ranges of the larger one lie on it.
-        let asked = fresh.header.block_size;
+        let asked = fresh.header;
         fresh.header = parsed.header;
-        if asked < fresh.header.block_size && asked > 0 {
-            fresh.header.block_size = asked;
-            // The header is changed with the next record.
+        // The header is changed with the next record.
+        if fresh.header.boot != asked.boot {
+            fresh.header.boot = asked.boot;
+            fresh.broken = true;
+        }
+        // A smaller grid serves both attempts, for ranges of the larger one lie on it.
+        if asked.block_size < fresh.header.block_size && asked.block_size > 0 {
+            fresh.header.block_size = asked.block_size;
             fresh.broken = true;
         }
         fresh.file = Some(file);
-        Ok(Some((fresh, map)))
+        Ok(Some(Earlier {
+            journal: fresh,
+            durable,
+            records,
+            unverified,
+        }))
+    }
+
+    /// What an earlier attempt at the same transfer was about to publish: which file, all of it by
+    /// records, and whether that has to be read again first. `None` if no journal says so.
+    pub(super) fn publication(
+        dir: &Dir,
+        names: &HiddenNames,
+        request: &SinkRequest,
+    ) -> io::Result<Option<(Publication, FragmentMap, Vec<Fragment>, bool)>> {
+        let wanted = Self::new(request).header;
+        let Some((_, _, parsed)) = read(dir, names, request, &wanted)? else {
+            return Ok(None);
+        };
+        let Some(publication) = parsed.publication else {
+            return Ok(None);
+        };
+        let (durable, records) = claims(&parsed);
+        let is_whole = match durable.ranges().as_slice() {
+            [] => publication.length == 0,
+            [range] => range.start == 0 && range.end == publication.length,
+            _ => false,
+        };
+        let unverified = is_doubtful(&parsed.header, request) && publication.length > 0;
+        if !is_whole || (unverified && parsed.header.digest == DigestKind::None) {
+            return Ok(None);
+        }
+        Ok(Some((publication, durable, records, unverified)))
     }
 
     /// Removes the journal of a name; `false` if there was none.
@@ -152,14 +199,62 @@ impl JournalFile {
         Ok(())
     }
 
-    /// As after a write that failed.
-    #[cfg(test)]
-    pub(super) fn break_for_test(&mut self) {
+    /// Makes `new` durable, and that the file is about to be published. No record may follow.
+    pub(super) fn announce(
+        &mut self,
+        dir: &Dir,
+        names: &HiddenNames,
+        new: &[Fragment],
+        all: &FragmentMap,
+        publication: &Publication,
+    ) -> io::Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| !self.broken) else {
+            // The name of the journal may become durable together with that of the target.
+            return self.write_anew(dir, names, all, Some(publication));
+        };
+        let mut bytes = Vec::new();
+        let count = journal::encode_records(&self.header, self.records, new.iter(), &mut bytes);
+        let records = self.records + count;
+        journal::encode_publication(&self.header, records, publication, &mut bytes);
         self.broken = true;
+        fs::write_all_at(file, &[IoSlice::new(&bytes)], self.end)?;
+        file.sync_data()
     }
 
-    /// Writes a journal with `all` in it beside the old one, and puts it in its place.
-    fn rewrite(&mut self, dir: &Dir, names: &HiddenNames, all: &FragmentMap) -> io::Result<()> {
+    /// Forgets the file, which was removed.
+    pub(super) fn removed(&mut self) {
+        (self.file, self.end, self.records, self.broken) = (None, 0, 0, false);
+    }
+
+    /// Lets the next write to the file fail as on a full disk.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn fill_the_disk_for_test(&mut self) {
+        self.file = Some(File::options().write(true).open("/dev/full").unwrap());
+    }
+
+    /// Replaces the journal by one with `all` in it.
+    pub(super) fn rewrite(
+        &mut self,
+        dir: &Dir,
+        names: &HiddenNames,
+        all: &FragmentMap,
+    ) -> io::Result<()> {
+        self.write_anew(dir, names, all, None)?;
+        self.broken = true;
+        dir.sync()?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Writes a journal with `all` in it beside the old one, and puts it in its place. Its name
+    /// isn't durable then.
+    fn write_anew(
+        &mut self,
+        dir: &Dir,
+        names: &HiddenNames,
+        all: &FragmentMap,
+        publication: Option<&Publication>,
+    ) -> io::Result<()> {
         self.broken = true;
         match dir.remove(&names.new_journal) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -167,17 +262,59 @@ impl JournalFile {
         }
         let mut bytes = self.header.encode().to_vec();
         let count = journal::encode_records(&self.header, 0, all.fragments(), &mut bytes);
+        let end = bytes.len() as u64;
+        if let Some(publication) = publication {
+            journal::encode_publication(&self.header, count, publication, &mut bytes);
+        }
         let file = dir.create_new(&names.new_journal)?;
         fs::write_all_at(&file, &[IoSlice::new(&bytes)], 0)?;
         file.sync_all()?;
         dir.rename(&names.new_journal, &names.journal)?;
-        dir.sync()?;
-        self.file = Some(file);
-        self.end = bytes.len() as u64;
-        self.records = count;
-        self.broken = false;
+        (self.file, self.end, self.records) = (Some(file), end, count);
         Ok(())
     }
+}
+
+/// Reads the journal of a name if it belongs to the transfer that is `wanted`: the file, its length
+/// and what it says.
+fn read(
+    dir: &Dir,
+    names: &HiddenNames,
+    request: &SinkRequest,
+    wanted: &Header,
+) -> io::Result<Option<(File, u64, Parsed)>> {
+    if request.tag == SourceTag::default() || request.resume == Resume::Never {
+        return Ok(None);
+    }
+    // There is none, or it is a link or another user's: not ours to go on from.
+    let Ok(file) = dir.open_existing(&names.journal) else {
+        return Ok(None);
+    };
+    let meta = fs::meta(&file)?;
+    let is_sound = meta.kind == FileKind::Regular
+        && meta.links == 1
+        && fs::is_ours(&meta)
+        && meta.length <= FILE_BYTES_MAX;
+    if !is_sound {
+        return Ok(None);
+    }
+    let bytes = read_all(&file, meta.length)?;
+    let parsed = journal::parse(&bytes).filter(|parsed| parsed.header.serves(wanted));
+    Ok(parsed.map(|parsed| (file, meta.length, parsed)))
+}
+
+/// What a journal claims, as a whole and by its records.
+fn claims(parsed: &Parsed) -> (FragmentMap, Vec<Fragment>) {
+    let mut map = FragmentMap::new(parsed.header.digest);
+    let mut records = parsed.fragments.clone();
+    records.retain(|fragment| map.insert(*fragment));
+    (map, records)
+}
+
+/// Whether what a journal claims has to be read again: that is wished, or the machine was started
+/// anew since it was written. What the disk said to have kept then shows.
+fn is_doubtful(header: &Header, request: &SinkRequest) -> bool {
+    request.resume == Resume::Verify || boot_id().is_none_or(|boot| boot != header.boot)
 }
 
 /// Reads `length` bytes, fewer if the file is shorter meanwhile. The caller has bounded `length`.

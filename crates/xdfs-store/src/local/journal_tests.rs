@@ -7,9 +7,11 @@ use super::*;
 fn header(digest: DigestKind) -> Header {
     Header {
         tag: SourceTag([3; 16]),
+        offset: 0x0A0B,
         length: Some(1 << 40),
         digest,
         block_size: 1 << 20,
+        boot: [4; 16],
         nonce: 0x0123_4567_89AB_CDEF,
     }
 }
@@ -32,18 +34,20 @@ fn the_layout_is_the_documented_one() {
             state: FragmentState::Crc64Nvme(3),
         }],
     );
-    assert_eq!(bytes.len(), 52 + 28);
+    assert_eq!(bytes.len(), 76 + 28);
     assert_eq!(&bytes[..8], b"XDFSJRNL");
-    assert_eq!(bytes[8..16], [0, 1, 1, 1, 0, 0x10, 0, 0]);
+    assert_eq!(bytes[8..16], [0, 2, 1, 1, 0, 0x10, 0, 0]);
     assert_eq!(bytes[16..24], (1_u64 << 40).to_be_bytes());
-    assert_eq!(bytes[24..40], [3; 16]);
-    assert_eq!(bytes[40..48], 0x0123_4567_89AB_CDEF_u64.to_be_bytes());
-    assert_eq!(bytes[48..52], crc32c(&bytes[..48]).to_be_bytes());
-    assert_eq!(bytes[52..60], 1_u64.to_be_bytes());
-    assert_eq!(bytes[60..68], 2_u64.to_be_bytes());
-    assert_eq!(bytes[68..76], 3_u64.to_be_bytes());
-    let covered = [&bytes[48..52], &[0; 8], &bytes[52..76]].concat();
-    assert_eq!(bytes[76..80], crc32c(&covered).to_be_bytes());
+    assert_eq!(bytes[24..32], 0x0A0B_u64.to_be_bytes());
+    assert_eq!(bytes[32..48], [3; 16]);
+    assert_eq!(bytes[48..64], [4; 16]);
+    assert_eq!(bytes[64..72], 0x0123_4567_89AB_CDEF_u64.to_be_bytes());
+    assert_eq!(bytes[72..76], crc32c(&bytes[..72]).to_be_bytes());
+    assert_eq!(bytes[76..84], 1_u64.to_be_bytes());
+    assert_eq!(bytes[84..92], 2_u64.to_be_bytes());
+    assert_eq!(bytes[92..100], 3_u64.to_be_bytes());
+    let covered = [&bytes[72..76], &[0; 8], &bytes[76..100]].concat();
+    assert_eq!(bytes[100..104], crc32c(&covered).to_be_bytes());
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
 }
 
@@ -52,11 +56,11 @@ fn the_layout_is_the_documented_one() {
 fn headers_of_the_future_are_not_read() {
     let good = header(DigestKind::None).encode();
     assert!(parse(&good).is_some());
-    for (at, value) in [(9, 2), (8, 1), (10, 3), (11, 2), (11, 0), (0, b'Y')] {
+    for (at, value) in [(9, 1), (9, 3), (8, 1), (10, 3), (11, 2), (11, 0), (0, b'Y')] {
         let mut other = good;
         other[at] = value;
-        let check = crc32c(&other[..48]);
-        other[48..].copy_from_slice(&check.to_be_bytes());
+        let check = crc32c(&other[..HEADER_CHECK]);
+        other[HEADER_CHECK..].copy_from_slice(&check.to_be_bytes());
         assert_eq!(parse(&other), None, "byte {at}");
     }
 }
@@ -75,6 +79,48 @@ fn impossible_ranges_end_the_journal() {
             (parsed.fragments.len(), parsed.valid_bytes),
             (0, HEADER_BYTES)
         );
+    }
+}
+
+/// It is read where it was written for: after as many records of this very journal.
+#[test]
+fn a_publication_is_read_back() {
+    let publication = Publication {
+        length: 9,
+        identity: (1, u64::MAX),
+        mtime_ns: -7,
+    };
+    for kind in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
+        let header = header(kind);
+        let range = ByteRange { start: 0, end: 9 };
+        let state = match kind {
+            DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(3),
+            DigestKind::Blake3 => FragmentState::Blake3 {
+                node: [5; 32],
+                root: [6; 32],
+            },
+            _ => FragmentState::None,
+        };
+        let records = journal(&header, &[Fragment { range, state }]);
+        let mut bytes = records.clone();
+        encode_publication(&header, 1, &publication, &mut bytes);
+        assert_eq!(bytes.len(), records.len() + PUBLICATION_BYTES);
+        let parsed = parse(&bytes).unwrap();
+        assert_eq!(parsed.publication, Some(publication));
+        assert_eq!(parsed.valid_bytes, records.len());
+        for at in records.len()..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(parse(&damaged).unwrap().publication, None, "byte {at}");
+            assert_eq!(
+                parse(&bytes[..at]).unwrap().publication,
+                None,
+                "cut at {at}"
+            );
+        }
+        let mut elsewhere = records.clone();
+        encode_publication(&header, 0, &publication, &mut elsewhere);
+        assert_eq!(parse(&elsewhere).unwrap().publication, None);
     }
 }
 
@@ -115,7 +161,8 @@ proptest! {
         let header = header(kind);
         let bytes = journal(&header, &fragments);
         let valid_bytes = bytes.len();
-        prop_assert_eq!(parse(&bytes), Some(Parsed { header, fragments, valid_bytes }));
+        let parsed = Parsed { header, fragments, publication: None, valid_bytes };
+        prop_assert_eq!(parse(&bytes), Some(parsed));
     }
 
     #[test]

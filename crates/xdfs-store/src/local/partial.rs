@@ -135,7 +135,7 @@ pub(super) fn unlock(file: &File) {
     let _ = file.unlock();
 }
 
-fn busy(target: &Target) -> Fault {
+pub(super) fn busy(target: &Target) -> Fault {
     let wait = u32::try_from(BUSY_RETRY.as_millis()).unwrap_or(u32::MAX);
     Fault::new(
         Code::Busy,

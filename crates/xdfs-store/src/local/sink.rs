@@ -9,13 +9,16 @@ use std::io::{self, IoSlice};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xdfs_proto::digest::{Fragment, FragmentMap};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_sys::fs::{self, Storage};
 
-use super::journal_file::JournalFile;
+use super::journal::Publication;
+use super::journal_file::{Earlier, JournalFile};
 use super::partial::{self, Partial};
 use super::path::{HiddenNames, OPEN_TARGET};
+use super::published::{self, PublishedSink};
+use super::reread::Reread;
 use super::source::LocalSource;
 use super::target::Target;
 use super::zeros;
@@ -36,26 +39,43 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// Checks what [`open`] would, and makes nothing.
 pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault> {
-    target.check(OPEN_TARGET, request.overwrite)?;
+    let names = HiddenNames::of(&target.name);
+    if !published::is_published(target, &names, request)? {
+        target.check(OPEN_TARGET, request.overwrite)?;
+    }
     target
         .dir
         .check_writable()
         .map_err(|error| Fault::from_io(OPEN_TARGET, &target.path, &error))?;
-    partial::check_free(target, &HiddenNames::of(&target.name))
+    partial::check_free(target, &names)
 }
 
 /// Opens the sink of a target that was resolved.
 pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+    let names = HiddenNames::of(&target.name);
+    let target = match PublishedSink::open(target, &names, request)? {
+        Ok(sink) => {
+            return Ok(OpenedSink {
+                path: sink.path().to_vec(),
+                durable: sink.durable(),
+                unverified: sink.is_unverified(),
+                block_size: request.block_size,
+                sink: Box::new(sink),
+            });
+        }
+        Err(target) => target,
+    };
     let sink = open_local(target, request)?;
     Ok(OpenedSink {
         path: sink.target.path.clone(),
         durable: sink.durable.fragments().copied().collect(),
+        unverified: sink.reread.is_some(),
         block_size: sink.journal.block_size(),
         sink: Box::new(sink),
     })
 }
 
-/// The same, as what it is.
+/// The same for a target that isn't published, as what it is.
 pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalSink, Fault> {
     target.check(OPEN_TARGET, request.overwrite)?;
     let names = HiddenNames::of(&target.name);
@@ -65,12 +85,14 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
     let mut sink = LocalSink {
         journal: JournalFile::new(request),
         durable: FragmentMap::new(request.digest),
+        reread: None,
         size: fs::meta(&file).map_err(io_fault)?.length,
         storage: fs::storage_of(&file),
         request: request.clone(),
         preallocated: 0,
         direct: None,
         holes: RangeSet::new(),
+        uncleared: RangeSet::new(),
         unsynced: RangeSet::new(),
         lost: RangeSet::new(),
         is_closed: false,
@@ -81,12 +103,20 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
     // Who held the lock a moment ago may have published just now.
     sink.target.check(OPEN_TARGET, request.overwrite)?;
     let mut earlier = None;
-    if !is_new && request.resume {
+    if !is_new && request.resume != Resume::Never {
         let loaded = JournalFile::load(&sink.target.dir, &sink.names, request, sink.size);
         earlier = loaded.map_err(io_fault)?;
     }
     match earlier {
-        Some((journal, durable)) => (sink.journal, sink.durable) = (journal, durable),
+        Some(Earlier {
+            journal,
+            durable,
+            records,
+            unverified,
+        }) => {
+            sink.reread = unverified.then(|| Reread::new(durable.kind(), records));
+            (sink.journal, sink.durable) = (journal, durable);
+        }
         None => sink.start_over(is_new).map_err(io_fault)?,
     }
     sink.reserve()?;
@@ -103,6 +133,8 @@ pub(super) struct LocalSink {
     journal: JournalFile,
     /// What the journal holds.
     durable: FragmentMap,
+    /// What of that has to be read again before anything is claimed.
+    reread: Option<Reread>,
     /// The length of the file now.
     size: u64,
     /// The same file, opened for writes past the page cache.
@@ -112,6 +144,8 @@ pub(super) struct LocalSink {
     /// Ranges that have to read as zeros and need no storage. It is given back in the end: some
     /// file systems do nothing about storage past the present end of a file.
     holes: RangeSet,
+    /// Those that may hold something else, as a block whose check failed.
+    uncleared: RangeSet,
     storage: Storage,
     /// Written since the last synchronisation.
     unsynced: RangeSet,
@@ -280,6 +314,28 @@ impl LocalSink {
         Ok(())
     }
 
+    /// Makes zeros of what stands where holes have to be.
+    fn clear_holes(&mut self) -> io::Result<()> {
+        for hole in self.uncleared.clone().as_slice() {
+            let range = ByteRange {
+                start: hole.start,
+                end: hole.end.min(self.size),
+            };
+            if range.is_empty() || self.is_empty(range) {
+                continue;
+            }
+            self.unsynced.insert(range);
+            match fs::punch_hole(&self.file, range.start, range.len()) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    write_zeros(&self.file, range)?;
+                }
+                result => result?,
+            }
+        }
+        self.uncleared = RangeSet::new();
+        Ok(())
+    }
+
     /// Gives the file its length, mode and time.
     fn finish_file(&mut self, length: u64) -> io::Result<()> {
         // Also gives back what was reserved past the end.
@@ -328,6 +384,48 @@ impl LocalSink {
         result
     }
 
+    /// Has the journal say what is about to get the name of the target, with `fresh` in addition to
+    /// what it claims already. Nothing can be recognised later where the system tells no identity.
+    fn announce(&mut self, length: u64, fresh: &[Fragment]) -> io::Result<()> {
+        let meta = fs::meta(&self.file)?;
+        let Some(identity) = meta.identity.filter(|_| self.is_recognisable()) else {
+            return Ok(());
+        };
+        let publication = Publication {
+            length,
+            identity,
+            mtime_ns: meta.mtime_ns,
+        };
+        let new: Vec<Fragment> = fresh
+            .iter()
+            .filter(|fragment| self.durable.insert(**fragment))
+            .copied()
+            .collect();
+        self.journal.announce(
+            &self.target.dir,
+            &self.names,
+            &new,
+            &self.durable,
+            &publication,
+        )
+    }
+
+    /// Whether the source can be recognised when it comes again.
+    fn is_recognisable(&self) -> bool {
+        self.request.tag != SourceTag::default()
+    }
+
+    /// The fault of a use before all that was claimed has been read again.
+    fn unverified(&self, operation: &str) -> Result<(), Fault> {
+        match self.reread {
+            None => Ok(()),
+            Some(_) => {
+                let cause = "what an earlier attempt left wasn't read again yet";
+                Err(Fault::new(Code::Internal, operation, cause).path(&self.target.path))
+            }
+        }
+    }
+
     /// Gives the partial file the name of the target.
     fn rename(&self) -> Result<(), Fault> {
         let target = &self.target;
@@ -349,6 +447,29 @@ impl LocalSink {
             }
             result => result.map_err(|error| fault(&error)),
         }
+    }
+
+    /// Makes the name durable, after which nothing has to be recognised any more.
+    fn finish_publication(&mut self) -> Result<(), Fault> {
+        self.target
+            .dir
+            .sync()
+            .map_err(|error| self.fault("publish", &error))?;
+        // One that stays has no partial file any more, and the next attempt removes it.
+        let _ = JournalFile::remove(&self.target.dir, &self.names);
+        Ok(())
+    }
+
+    /// Takes out of the journal what isn't as it was, before anything is written in its place.
+    fn forget_wrong(&mut self) -> io::Result<()> {
+        if !self.durable.ranges().as_slice().is_empty() {
+            let (dir, names) = (&self.target.dir, &self.names);
+            return self.journal.rewrite(dir, names, &self.durable);
+        }
+        JournalFile::remove(&self.target.dir, &self.names)?;
+        self.target.dir.sync()?;
+        self.journal.removed();
+        Ok(())
     }
 
     fn remove_hidden(&mut self) -> io::Result<()> {
@@ -394,6 +515,7 @@ impl Sink for LocalSink {
         // Something may have been written there as well: a block whose check failed.
         if range.start < self.preallocated.max(self.size) {
             self.holes.insert(range);
+            self.uncleared.insert(range);
         }
     }
 
@@ -404,17 +526,41 @@ impl Sink for LocalSink {
     }
 
     fn sync(&mut self) -> Result<(), Fault> {
+        // Else a hole could be claimed while something else stands there.
+        self.clear_holes()
+            .map_err(|error| self.fault("sync", &error))?;
         self.sync_by(std::fs::File::sync_data)
             .map_err(|error| self.fault("sync", &error))
     }
 
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        if let Some(reread) = &mut self.reread
+            && reread.step(&self.file)
+        {
+            return Ok(None);
+        }
+        if let Some(reread) = self.reread.take() {
+            let (sound, wrong) = reread.finish();
+            self.durable = sound;
+            if wrong > 0 {
+                self.forget_wrong()
+                    .map_err(|error| self.fault("verify what was resumed", &error))?;
+            }
+        }
+        Ok(Some(self.durable.fragments().copied().collect()))
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        self.unverified("record")?;
         // Nothing can be resumed that can't be recognised.
-        if self.request.tag == SourceTag::default() {
+        if !self.is_recognisable() {
             return Ok(());
         }
-        let is_early =
-            |f: &&Fragment| self.unsynced.overlaps(f.range) || self.lost.overlaps(f.range);
+        let is_early = |f: &&Fragment| {
+            self.unsynced.overlaps(f.range)
+                || self.lost.overlaps(f.range)
+                || self.uncleared.overlaps(f.range)
+        };
         if let Some(early) = durable.iter().find(is_early) {
             let cause = format!("the range {} isn't durable yet", early.range);
             return Err(Fault::new(Code::Internal, "record", cause).path(&self.target.path));
@@ -442,19 +588,17 @@ impl Sink for LocalSink {
             .map_err(|error| self.fault("record", &error))
     }
 
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
+        self.unverified("publish")?;
         self.finish_file(length)
             .map_err(|error| self.fault("publish", &error))?;
         self.sync_by(std::fs::File::sync_all)
             .map_err(|error| self.fault("publish", &error))?;
+        // What can't be announced can't be recognised after a crash, and is right all the same.
+        let _ = self.announce(length, fresh);
         self.rename()?;
         self.is_closed = true;
-        // One that stays has no partial file any more, and the next attempt removes it.
-        let _ = JournalFile::remove(&self.target.dir, &self.names);
-        self.target
-            .dir
-            .sync()
-            .map_err(|error| self.fault("publish", &error))
+        self.finish_publication()
     }
 
     fn discard(&mut self) -> Result<(), Fault> {
@@ -498,137 +642,5 @@ fn time_of(nanoseconds: i64) -> Option<SystemTime> {
 }
 
 #[cfg(test)]
-mod tests {
-    use xdfs_proto::digest::{DigestKind, FragmentState};
-
-    use super::*;
-
-    fn request() -> SinkRequest {
-        SinkRequest {
-            path: b"file".to_vec(),
-            name: Vec::new(),
-            length: None,
-            tag: SourceTag([1; 16]),
-            mode: None,
-            mtime_ns: None,
-            digest: DigestKind::None,
-            block_size: 4096,
-            overwrite: false,
-            resume: true,
-            sparse: false,
-        }
-    }
-
-    fn sink(dir: &std::path::Path, request: &SinkRequest) -> LocalSink {
-        let root = fs::Dir::open(dir).unwrap();
-        let target = Target::resolve(Some(&root), request).unwrap();
-        let names = HiddenNames::of(&target.name);
-        let Partial { file, .. } = Partial::open(&target, &names).unwrap();
-        LocalSink {
-            journal: JournalFile::new(request),
-            durable: FragmentMap::new(request.digest),
-            size: 0,
-            storage: Storage::Other,
-            request: request.clone(),
-            preallocated: 0,
-            direct: None,
-            holes: RangeSet::new(),
-            unsynced: RangeSet::new(),
-            lost: RangeSet::new(),
-            is_closed: false,
-            target,
-            names,
-            file,
-        }
-    }
-
-    fn fragment(start: u64, end: u64) -> Fragment {
-        Fragment {
-            range: ByteRange { start, end },
-            state: FragmentState::None,
-        }
-    }
-
-    /// After a failure the system forgets which pages it could not write: a second call would
-    /// succeed and mean nothing.
-    #[test]
-    fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut sink = sink(dir.path(), &request());
-        let bytes = [1; 8192];
-        sink.write_at(0, &[IoSlice::new(&bytes[..4096])]).unwrap();
-        sink.sync().unwrap();
-        sink.write_at(4096, &[IoSlice::new(&bytes)]).unwrap();
-        sink.sync_by(|_| Err(io::Error::other("the disk is gone")))
-            .unwrap_err();
-        // What was durable before still is.
-        sink.record(&[fragment(0, 4096)]).unwrap();
-        let fault = sink.sync().unwrap_err();
-        assert!(fault.cause.contains("8192 bytes were lost"), "{fault}");
-        assert_eq!(
-            sink.record(&[fragment(4096, 8192)]).unwrap_err().code,
-            Code::Internal
-        );
-        // A part isn't enough.
-        sink.write_at(4096, &[IoSlice::new(&bytes[..4096])])
-            .unwrap();
-        sink.sync().unwrap_err();
-        sink.publish(12288).unwrap_err();
-        assert!(!dir.path().join("file").exists());
-        sink.write_at(8192, &[IoSlice::new(&bytes[..4096])])
-            .unwrap();
-        sink.sync().unwrap();
-        sink.record(&[fragment(4096, 12288)]).unwrap();
-        sink.publish(12288).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [1; 12288]);
-    }
-
-    /// Zeros that were left out may be bytes that the system couldn't write.
-    #[test]
-    fn zeros_are_written_where_bytes_were_lost() {
-        let dir = tempfile::tempdir().unwrap();
-        let request = SinkRequest {
-            sparse: true,
-            ..request()
-        };
-        let mut sink = sink(dir.path(), &request);
-        let all = ByteRange {
-            start: 0,
-            end: 8192,
-        };
-        sink.write_at(0, &[IoSlice::new(&[0; 8192])]).unwrap();
-        assert_eq!((sink.size, sink.is_empty(all)), (0, true));
-        sink.sync_by(|_| Err(io::Error::other("the disk is gone")))
-            .unwrap_err();
-        assert!(!sink.is_empty(all));
-        sink.write_at(0, &[IoSlice::new(&[0; 8192])]).unwrap();
-        assert_eq!(sink.size, 8192);
-        sink.sync().unwrap();
-        sink.record(&[fragment(0, 8192)]).unwrap();
-        sink.publish(8192).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [0; 8192]);
-    }
-
-    /// The journal's own file may fail too; then it is written anew before it grows.
-    #[test]
-    fn a_journal_that_failed_is_written_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut sink = sink(dir.path(), &request());
-        sink.write_at(0, &[IoSlice::new(&[1; 8192])]).unwrap();
-        sink.sync().unwrap();
-        sink.record(&[fragment(0, 4096)]).unwrap();
-        // A directory in the place of the new journal makes the next rewriting fail.
-        let obstacle = dir.path().join(".file.xdfs-journal-new");
-        std::fs::create_dir(&obstacle).unwrap();
-        sink.journal.break_for_test();
-        sink.record(&[fragment(4096, 8192)]).unwrap_err();
-        std::fs::remove_dir(&obstacle).unwrap();
-        // Nothing new, but what failed is made up for.
-        sink.record(&[fragment(4096, 8192)]).unwrap();
-        drop(sink);
-        let root = fs::Dir::open(dir.path()).unwrap();
-        let target = Target::resolve(Some(&root), &request()).unwrap();
-        let again = open(target, &request()).unwrap();
-        assert_eq!(again.durable, [fragment(0, 8192)]);
-    }
-}
+#[path = "sink_tests.rs"]
+mod tests;

@@ -1,6 +1,9 @@
 //! A local file as a source.
 
 use std::fs::File;
+use std::io;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{ByteRange, Code, Fault};
@@ -13,13 +16,15 @@ use crate::{Source, SourceInfo};
 ///
 /// What is read is the file that was opened, whatever happens to its name: a file that is replaced
 /// by a rename or removed meanwhile is still read to its end in one version. A file that is
-/// written to meanwhile is found out by its length or its time of modification.
+/// written to meanwhile is found out by its length or its times: see [`difference`].
 #[derive(Debug)]
 pub(super) struct LocalSource {
     file: File,
     path: Vec<u8>,
     info: SourceInfo,
     opened: Meta,
+    /// Every change after the open gives the file other times than it had then.
+    settled: bool,
     /// The stretch of data found last, so that a block costs no call within it. Empty at first;
     /// the whole file if it isn't sparse.
     extent: ByteRange,
@@ -28,8 +33,9 @@ pub(super) struct LocalSource {
 impl LocalSource {
     /// Takes an open file if it is a regular one.
     pub(super) fn new(file: File, path: &[u8]) -> Result<Self, Fault> {
-        let opened = fs::meta(&file).map_err(|error| Fault::from_io(OPEN_SOURCE, path, &error))?;
-        only_regular(opened.kind, path)?;
+        let io_fault = |error: io::Error| Fault::from_io(OPEN_SOURCE, path, &error);
+        only_regular(fs::meta(&file).map_err(io_fault)?.kind, path)?;
+        let (opened, settled) = settled_meta(&file).map_err(io_fault)?;
         fs::advise_sequential(&file);
         let sparse = opened.is_sparse();
         let extent = ByteRange {
@@ -49,6 +55,7 @@ impl LocalSource {
             path: path.to_vec(),
             info,
             opened,
+            settled,
             extent,
         })
     }
@@ -58,7 +65,7 @@ impl LocalSource {
         &self.file
     }
 
-    fn fault(&self, error: &std::io::Error) -> Fault {
+    fn fault(&self, error: &io::Error) -> Fault {
         Fault::from_io("read", &self.path, error)
     }
 
@@ -91,6 +98,78 @@ pub(super) fn look_first(found: Option<fs::Handle>, path: &[u8]) -> Result<(), F
     match found.and_then(|handle| handle.meta().ok()) {
         Some(meta) => only_regular(meta.kind, path),
         None => Ok(()),
+    }
+}
+
+/// The clock by which a kernel stamps files may stand still for as long as this: its timer ticks a
+/// hundred times a second at least, and as much again for what lies between tick and stamp.
+const GRAIN: Duration = Duration::from_millis(20);
+/// The same where times are kept as whole seconds, or as every other one.
+const COARSE_GRAIN: Duration = Duration::from_secs(2);
+/// How often a file that was changed a moment ago is waited for.
+const SETTLE_ATTEMPTS: u32 = 2;
+
+/// What is known of a file at a moment from which on every change gives it another time; `false`
+/// if it was changed again and again, so that there was no such moment.
+///
+/// A change within the grain of the clock leaves the times as they are: of a file that was changed
+/// just now nobody could tell whether it was changed once more after it was looked at. So that is
+/// waited for, which takes some milliseconds, and only with files that are that young.
+fn settled_meta(file: &File) -> io::Result<(Meta, bool)> {
+    for _ in 0..SETTLE_ATTEMPTS {
+        let meta = fs::meta(file)?;
+        let wait = unsettled_for(&meta, SystemTime::now());
+        if wait.is_zero() {
+            return Ok((meta, true));
+        }
+        thread::sleep(wait);
+    }
+    let meta = fs::meta(file)?;
+    let settled = unsettled_for(&meta, SystemTime::now()).is_zero();
+    Ok((meta, settled))
+}
+
+/// How long a change may still leave the times of a file as they are.
+fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
+    let changed_ns = last_change(meta);
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    // A time that lies ahead is that of another clock, or of one that was set back. What is changed
+    // now gets another one.
+    let Some(age) = u64::try_from(changed_ns)
+        .ok()
+        .and_then(|changed| since.checked_sub(Duration::from_nanos(changed)))
+    else {
+        return Duration::ZERO;
+    };
+    let is_coarse = changed_ns % 1_000_000_000 == 0;
+    let grain = if is_coarse { COARSE_GRAIN } else { GRAIN };
+    grain.saturating_sub(age)
+}
+
+/// The time of the last change, by the clock that no user sets where there is one.
+fn last_change(meta: &Meta) -> i64 {
+    match meta.ctime_ns {
+        0 => meta.mtime_ns,
+        changed => changed,
+    }
+}
+
+/// In what a file differs from what it was: `None` if it is the same version.
+///
+/// The time of the last change of anything is what counts, since that of the content can be set
+/// back. A file that lost its last name meanwhile, by a removal or since another one took its place,
+/// has another such time for that reason alone: then it is judged by the rest.
+pub(super) fn difference(before: &Meta, now: &Meta) -> Option<&'static str> {
+    let lost_its_name = now.links == 0 && before.links > 0;
+    match now.length.cmp(&before.length) {
+        std::cmp::Ordering::Less => Some("truncated"),
+        std::cmp::Ordering::Greater => Some("extended"),
+        std::cmp::Ordering::Equal if now.identity != before.identity => Some("replaced"),
+        std::cmp::Ordering::Equal if now.mtime_ns != before.mtime_ns => Some("modified"),
+        std::cmp::Ordering::Equal if now.ctime_ns != before.ctime_ns && !lost_its_name => {
+            Some("changed, or got other attributes or names,")
+        }
+        std::cmp::Ordering::Equal => None,
     }
 }
 
@@ -159,15 +238,17 @@ impl Source for LocalSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let now = fs::meta(&self.file).map_err(|error| self.fault(&error))?;
         let before = &self.opened;
-        let what = match now.length.cmp(&before.length) {
-            std::cmp::Ordering::Less => "truncated",
-            std::cmp::Ordering::Greater => "extended",
-            std::cmp::Ordering::Equal if now.mtime_ns != before.mtime_ns => "modified",
-            std::cmp::Ordering::Equal => return Ok(()),
-        };
-        Err(self.changed(format!(
-            "it was {what} while it was read: {} bytes at the start, {} now",
-            before.length, now.length
-        )))
+        match difference(before, &now) {
+            Some(what) => Err(self.changed(format!(
+                "it was {what} while it was read: {} bytes at the start, {} now",
+                before.length, now.length
+            ))),
+            None if self.settled => Ok(()),
+            None => Err(self.changed("it was being written when it was opened")),
+        }
     }
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

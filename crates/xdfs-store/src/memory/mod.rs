@@ -137,6 +137,7 @@ impl Store for MemStore {
             path: name.clone(),
             sink: Box::new(sink::MemSink::new(self.clone(), name, request)),
             durable: Vec::new(),
+            unverified: false,
             block_size: request.block_size,
         })
     }

@@ -78,7 +78,7 @@ impl Sink for MemSink {
         Ok(())
     }
 
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+    fn publish(&mut self, length: u64, _fresh: &[Fragment]) -> Result<(), Fault> {
         let end = self.place("publish", length, 0)?;
         self.bytes.resize(end, 0);
         let mut shared = self.store.lock();

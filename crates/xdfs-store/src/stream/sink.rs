@@ -136,7 +136,7 @@ impl Sink for StreamSink {
     }
 
     /// Flushes the stream, of which `length` bytes must have been written.
-    fn publish(&mut self, length: u64) -> Result<(), Fault> {
+    fn publish(&mut self, length: u64, _fresh: &[Fragment]) -> Result<(), Fault> {
         if self.position != length || !self.early.is_empty() {
             let cause = format!("{} of {length} bytes were written", self.position);
             return Err(self.refuse(Code::Internal, "publish", cause));

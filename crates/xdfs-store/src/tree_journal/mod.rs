@@ -46,6 +46,8 @@ pub struct TreeJournal {
     buffer: Vec<u8>,
     /// Writing failed: what is in the file isn't known any more.
     broken: bool,
+    /// Its name may not be durable yet.
+    is_new: bool,
 }
 
 impl TreeJournal {
@@ -80,6 +82,7 @@ impl TreeJournal {
                 lead: Lead::default(),
                 buffer: Vec::new(),
                 broken: false,
+                is_new: true,
             };
             let earlier = match anew {
                 true => None,
@@ -203,6 +206,10 @@ impl TreeJournal {
         }
         if durable {
             self.file.sync_data()?;
+            if self.is_new {
+                sync_folder(&self.path)?;
+                self.is_new = false;
+            }
         }
         Ok(())
     }
@@ -297,7 +304,11 @@ impl TreeJournal {
         drop(records);
         self.header = header;
         self.lead = earlier.lead;
-        self.file.set_len(bytes)?;
+        if self.file.metadata()?.len() > bytes {
+            // Or what is cut off could stand behind what is appended, after a crash of the system.
+            self.file.set_len(bytes)?;
+            self.file.sync_all()?;
+        }
         self.file.seek(SeekFrom::End(0))?;
         self.bytes = bytes;
         for (path, known) in earlier.directories.iter().chain(earlier.past.iter()) {

@@ -89,7 +89,7 @@ fn blocks_come_in_any_order_and_in_pieces() {
             let bufs = [IoSlice::new(a), IoSlice::new(&[]), IoSlice::new(b)];
             opened.sink.write_at(i as u64 * 7000, &bufs).unwrap();
         }
-        opened.sink.publish(30_000).unwrap();
+        opened.sink.publish(30_000, &[]).unwrap();
         assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), bytes);
     });
 }
@@ -100,7 +100,7 @@ fn what_was_never_written_is_zeros() {
         let path = s.path("file");
         let mut opened = s.store.open_sink(&request(&path)).unwrap();
         write(&mut opened, 10_000, b"data");
-        opened.sink.publish(20_000).unwrap();
+        opened.sink.publish(20_000, &[]).unwrap();
         let mut expected = vec![0; 20_000];
         expected[10_000..10_004].copy_from_slice(b"data");
         assert_eq!(
@@ -116,7 +116,7 @@ fn a_shorter_end_than_what_was_written_cuts() {
         let path = s.path("file");
         let mut opened = s.store.open_sink(&request(&path)).unwrap();
         write(&mut opened, 0, b"abcdef");
-        opened.sink.publish(3).unwrap();
+        opened.sink.publish(3, &[]).unwrap();
         assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), b"abc");
     });
 }
@@ -181,7 +181,7 @@ fn a_target_that_appears_meanwhile_stays() {
                 std::fs::write(dir.join("file"), b"first").unwrap();
             }
         }
-        assert_fault(late.sink.publish(4), Code::AlreadyExists, &path);
+        assert_fault(late.sink.publish(4, &[]), Code::AlreadyExists, &path);
         drop(late);
         assert_eq!(
             read_all(&mut *s.store.open_source(&path).unwrap()),
@@ -270,7 +270,7 @@ fn durable_stores_go_on_where_they_were() {
         let b = u64::from(BLOCK);
         assert_eq!(ranges, [range(0, b), range(2 * b, 3 * b)]);
         write(&mut second, b, &bytes[block..2 * block]);
-        second.sink.publish(3 * b).unwrap();
+        second.sink.publish(3 * b, &[]).unwrap();
         drop(second);
         assert_eq!(read_all(&mut *s.store.open_source(&path).unwrap()), bytes);
         if let Some(dir) = &s._dir {

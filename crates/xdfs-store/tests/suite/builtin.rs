@@ -30,7 +30,7 @@ fn a_server_serves_both() {
     let mut opened = store.open_sink(&request("mem:null")).unwrap();
     assert!(!opened.sink.capabilities().durable && opened.durable.is_empty());
     write(&mut opened, 1 << 60, b"gone");
-    opened.sink.publish(1 << 61).unwrap();
+    opened.sink.publish(1 << 61, &[]).unwrap();
     assert_eq!(
         store.check_sink(&request("/mem:null")).unwrap(),
         b"mem:null"
@@ -69,6 +69,6 @@ fn memory_is_bounded_whatever_a_peer_announces() {
         "object",
     );
     opened.sink.write_at(999, &bufs).unwrap();
-    assert_fault(opened.sink.publish(1001), Code::NoSpace, "object");
+    assert_fault(opened.sink.publish(1001, &[]), Code::NoSpace, "object");
     assert!(store.get("object").is_none());
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use xdfs_proto::ByteRange;
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 
@@ -19,6 +19,7 @@ pub(crate) fn request(path: impl AsRef<[u8]>) -> SinkRequest {
     SinkRequest {
         path: path.as_ref().to_vec(),
         name: Vec::new(),
+        offset: 0,
         length: None,
         tag: TAG,
         mode: None,
@@ -26,7 +27,7 @@ pub(crate) fn request(path: impl AsRef<[u8]>) -> SinkRequest {
         digest: DigestKind::Crc64Nvme,
         block_size: BLOCK,
         overwrite: false,
-        resume: true,
+        resume: Resume::Trust,
         sparse: false,
     }
 }
@@ -72,7 +73,7 @@ pub(crate) fn save(opened: &mut OpenedSink, offset: u64, bytes: &[u8]) {
 pub(crate) fn put(store: &dyn Store, request: &SinkRequest, bytes: &[u8]) -> Result<(), Fault> {
     let mut opened = store.open_sink(request)?;
     opened.sink.write_at(0, &[IoSlice::new(bytes)])?;
-    opened.sink.publish(bytes.len() as u64)
+    opened.sink.publish(bytes.len() as u64, &[])
 }
 
 pub(crate) fn read_all(source: &mut dyn Source) -> Vec<u8> {

@@ -7,6 +7,8 @@ use std::io::IoSlice;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use xdfs_proto::Code;
+use xdfs_proto::digest::DigestKind;
 use xdfs_store::{LocalStore, SinkRequest, Store};
 
 use crate::common::*;
@@ -61,7 +63,7 @@ fn zeros_take_no_storage() {
                 let bufs = [IoSlice::new(one), IoSlice::new(two)];
                 opened.sink.write_at((n * piece) as u64, &bufs).unwrap();
             }
-            opened.sink.publish(bytes.len() as u64).unwrap();
+            opened.sink.publish(bytes.len() as u64, &[]).unwrap();
             let path = dir.path().join("file");
             assert!(std::fs::read(&path).unwrap() == bytes);
             if can {
@@ -108,7 +110,7 @@ fn zeros_replace_what_came_before() {
             write(&mut opened, 2 * MIB as u64, &vec![0; 2 * MIB]);
         }
         write(&mut opened, 0, &vec![0; MIB]);
-        opened.sink.publish(4 * MIB as u64).unwrap();
+        opened.sink.publish(4 * MIB as u64, &[]).unwrap();
         let found = std::fs::read(dir.path().join("file")).unwrap();
         assert!(found == vec![0; 4 * MIB], "{is_hole}");
     }
@@ -131,7 +133,7 @@ fn zeros_replace_what_an_earlier_attempt_has_left() {
     assert_eq!(durable, [range(0, 4096), range(8192, 16384)]);
     write(&mut opened, 4096, &[0; 4096]);
     write(&mut opened, 16384, &vec![0; length - 16384]);
-    opened.sink.publish(length as u64).unwrap();
+    opened.sink.publish(length as u64, &[]).unwrap();
     let mut expected = vec![0; length];
     expected[..4096].fill(1);
     assert!(std::fs::read(dir.path().join("file")).unwrap() == expected);
@@ -160,8 +162,52 @@ fn data_replaces_zeros_that_were_left_out() {
     let mut opened = store.open_sink(&sparse(2 * MIB)).unwrap();
     write(&mut opened, 0, &vec![0; 2 * MIB]);
     write(&mut opened, 4096, &pattern(4096));
-    opened.sink.publish(2 * MIB as u64).unwrap();
+    opened.sink.publish(2 * MIB as u64, &[]).unwrap();
     let mut expected = vec![0; 2 * MIB];
     expected[4096..8192].copy_from_slice(&pattern(4096));
     assert!(std::fs::read(dir.path().join("file")).unwrap() == expected);
+}
+
+/// A block whose check failed may have been written where the source has a hole. The hole reaches
+/// further than that block did.
+#[test]
+fn damaged_bytes_do_not_show_in_a_hole() {
+    for records in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = rooted(dir.path());
+        let mut wanted = request("file");
+        wanted.length = Some(16384);
+        let mut opened = store.open_sink(&wanted).unwrap();
+        write(&mut opened, 0, &[9; 8192]);
+        opened.sink.hole(range(4096, 16384));
+        if records {
+            // Claimed now, and published by another attempt, which knows of no hole.
+            opened.sink.sync().unwrap();
+            let data = fragment(DigestKind::Crc64Nvme, 0, &[9; 4096]);
+            let hole = fragment(DigestKind::Crc64Nvme, 4096, &[0; 12288]);
+            opened.sink.record(&[data, hole]).unwrap();
+            drop(opened);
+            opened = store.open_sink(&wanted).unwrap();
+            let held: u64 = opened.durable.iter().map(|f| f.range.len()).sum();
+            assert_eq!(held, 16384);
+        }
+        opened.sink.publish(16384, &[]).unwrap();
+        let content = std::fs::read(dir.path().join("file")).unwrap();
+        assert_eq!(content[..4096], [9; 4096]);
+        assert!(content[4096..] == [0; 12288], "records: {records}");
+    }
+}
+
+/// It isn't claimed before it reads as zeros.
+#[test]
+fn a_hole_is_not_recorded_before_it_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = rooted(dir.path()).open_sink(&request("file")).unwrap();
+    write(&mut opened, 0, &[9; 4096]);
+    opened.sink.sync().unwrap();
+    opened.sink.hole(range(0, 4096));
+    let hole = fragment(DigestKind::Crc64Nvme, 0, &[0; 4096]);
+    assert_fault(opened.sink.record(&[hole]), Code::Internal, "file");
+    opened.sink.sync().unwrap();
+    opened.sink.record(&[hole]).unwrap();
 }

@@ -17,6 +17,8 @@ mod journal;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod open;
+#[cfg(target_os = "linux")]
+mod order;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod packs;

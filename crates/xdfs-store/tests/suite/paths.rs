@@ -325,7 +325,7 @@ mod unix {
             drop(opened);
             let mut opened = store.open_sink(&request(&name)).unwrap();
             assert_eq!(opened.durable.len(), 1, "{length}");
-            opened.sink.publish(4096).unwrap();
+            opened.sink.publish(4096, &[]).unwrap();
             assert_eq!(
                 store.open_source(name.as_bytes()).unwrap().info().length,
                 Some(4096)

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{Code, Retry};
 use xdfs_store::{LocalStore, SinkRequest, Store};
 use xdfs_testkit::skip;
@@ -30,7 +30,7 @@ fn metadata_is_given_without_dangerous_bits() {
     write(&mut opened, 0, b"abc");
     let partial = std::fs::metadata(dir.path().join(".file.xdfs-part")).unwrap();
     assert_eq!(partial.permissions().mode() & 0o777, 0o600);
-    opened.sink.publish(3).unwrap();
+    opened.sink.publish(3, &[]).unwrap();
     let meta = std::fs::metadata(dir.path().join("file")).unwrap();
     assert_eq!(meta.permissions().mode() & 0o7777, 0o751);
     assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000_000, 123));
@@ -67,7 +67,7 @@ fn only_one_transfer_writes_a_target() {
     assert_fault(store.check_sink(&request("file")), Code::Busy, "file");
     // Another name in the same directory is free.
     drop(store.open_sink(&request("other")).unwrap());
-    first.sink.publish(5).unwrap();
+    first.sink.publish(5, &[]).unwrap();
     drop(first);
     let mut force = request("file");
     force.overwrite = true;
@@ -167,7 +167,7 @@ fn a_small_file_needs_no_journal() {
     write(&mut opened, 0, b"ab");
     opened.sink.sync().unwrap();
     assert_eq!(names(dir.path()), [".file.xdfs-part"]);
-    opened.sink.publish(2).unwrap();
+    opened.sink.publish(2, &[]).unwrap();
     assert_eq!(names(dir.path()), ["file"]);
 }
 
@@ -179,7 +179,7 @@ fn what_differs_starts_over() {
         ("tag", &other_tag),
         ("length", &|r| r.length = Some(9000)),
         ("digest", &|r| r.digest = DigestKind::Blake3),
-        ("no resume", &|r| r.resume = false),
+        ("no resume", &|r| r.resume = Resume::Never),
         ("no tag", &|r| r.tag = SourceTag::default()),
     ];
     for (what, change) in changes {
@@ -199,7 +199,7 @@ fn what_differs_starts_over() {
             0
         );
         assert!(!dir.path().join(".file.xdfs-journal").exists(), "{what}");
-        opened.sink.publish(9000).unwrap();
+        opened.sink.publish(9000, &[]).unwrap();
         assert_eq!(
             std::fs::read(dir.path().join("file")).unwrap(),
             [0; 9000],
@@ -304,7 +304,7 @@ fn things_in_the_way_of_the_partial_file_are_not_followed() {
         let mut opened = store.open_sink(&force).unwrap();
         assert_eq!(opened.durable, [], "{what}");
         save(&mut opened, 0, &[1; 4096]);
-        opened.sink.publish(4096).unwrap();
+        opened.sink.publish(4096, &[]).unwrap();
         drop(opened);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{what}");
         assert_eq!(names(dir.path()), ["file", "precious"], "{what}");
@@ -321,7 +321,7 @@ fn a_partial_file_that_was_exchanged_is_not_published() {
     write(&mut opened, 0, b"ours");
     std::fs::remove_file(dir.path().join(".file.xdfs-part")).unwrap();
     std::fs::write(dir.path().join(".file.xdfs-part"), "theirs").unwrap();
-    assert_fault(opened.sink.publish(4), Code::Io, "file");
+    assert_fault(opened.sink.publish(4, &[]), Code::Io, "file");
     drop(opened);
     assert!(!dir.path().join("file").exists());
 }
@@ -333,7 +333,7 @@ fn a_directory_that_appears_meanwhile_is_not_replaced() {
     force.overwrite = true;
     let mut opened = store.open_sink(&force).unwrap();
     std::fs::create_dir(dir.path().join("file")).unwrap();
-    assert_fault(opened.sink.publish(0), Code::IsDirectory, "file");
+    assert_fault(opened.sink.publish(0, &[]), Code::IsDirectory, "file");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn space_is_reserved_for_a_length_that_is_known() {
     let mut opened = store.open_sink(&wanted).unwrap();
     write(&mut opened, 0, b"x");
     // Whatever was reserved, the file ends where it is published to end.
-    opened.sink.publish(1).unwrap();
+    opened.sink.publish(1, &[]).unwrap();
     let meta = std::fs::metadata(dir.path().join("file")).unwrap();
     assert_eq!(meta.len(), 1);
     assert!(meta.blocks() * 512 < 1 << 20, "{}", meta.blocks());

@@ -196,6 +196,26 @@ fn a_source_written_to_is_found_out() {
     );
 }
 
+/// As some tools do: in place, and the time of modification as it was. However soon after the last
+/// change the file is opened.
+#[test]
+fn a_source_written_to_is_found_out_though_its_time_is_set_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    for i in 0..100 {
+        std::fs::write(&path, [1; 1000]).unwrap();
+        let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let mut source = open(&path);
+        source.verify_unchanged().unwrap();
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all_at(&[9], 500).unwrap();
+        writer.set_modified(time).unwrap();
+        let changed = source.verify_unchanged();
+        assert!(changed.is_err(), "attempt {i}");
+        assert_fault(changed, Code::SourceChanged, path_bytes(&path));
+    }
+}
+
 #[test]
 fn a_source_that_is_replaced_or_vanishes_is_read_in_one_version() {
     let (dir, path, mut source) = file(b"first version");

@@ -58,13 +58,13 @@ fn early_blocks_wait_for_their_turn() {
     put(&mut sink, 6, b"67").unwrap();
     put(&mut sink, 2, b"23").unwrap();
     assert_fault(put(&mut sink, 3, b"x"), Code::Internal, "-");
-    assert_fault(sink.publish(8), Code::Internal, "-");
+    assert_fault(sink.publish(8, &[]), Code::Internal, "-");
     put(&mut sink, 0, b"01").unwrap();
     assert_eq!(*out.0.lock().unwrap(), b"0123");
     assert_fault(put(&mut sink, 1, b"x"), Code::Internal, "-");
     put(&mut sink, 4, b"45").unwrap();
     assert_eq!(*out.0.lock().unwrap(), b"01234567");
-    sink.publish(8).unwrap();
+    sink.publish(8, &[]).unwrap();
 }
 
 #[test]

@@ -641,6 +641,7 @@ pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
         overwrite: options.overwrite,
         digest: options.digest,
         resume: !options.begin_anew,
+        verify_resumed: options.verify_resumed,
         ..TransferOptions::default()
     }
 }

@@ -143,3 +143,14 @@ fn it_vanishes_or_is_replaced() {
         stage.still_serves();
     }
 }
+
+/// Where it was read already, and with the time of modification as it was.
+#[test]
+fn a_source_written_to_whose_time_is_set_back() {
+    found_out(58, |path| {
+        let time = std::fs::metadata(path).unwrap().modified().unwrap();
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[9; 10], 0).unwrap();
+        file.set_modified(time).unwrap();
+    });
+}

@@ -314,10 +314,11 @@ pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
         mtime_ns: None,
         digest: DigestKind::Crc64Nvme,
         overwrite: false,
-        resume: true,
+        resume: xdfs_proto::frame::Resume::Trust,
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 

@@ -9,6 +9,8 @@ mod support;
 mod channels;
 mod corruption;
 mod elastic;
+#[cfg(unix)]
+mod kept;
 mod resume;
 mod scene;
 mod session;

@@ -7,11 +7,11 @@ use xdfs::{Code, TransferResult};
 use crate::scene::{DIGESTS, Scene, WAYS, Way, wait_for_bytes};
 use crate::support::{Serving, finish};
 
-const SIZE: u64 = 24 << 20;
-const RATE: u64 = 24 << 20;
+pub(crate) const SIZE: u64 = 24 << 20;
+pub(crate) const RATE: u64 = 24 << 20;
 
 /// Cancels a transfer in the middle.
-fn interrupted(scene: &Scene) {
+pub(crate) fn interrupted(scene: &Scene) {
     let client = scene.client(2);
     let mut transfer = scene.start(&client);
     wait_for_bytes(&mut transfer, SIZE / 2);
@@ -22,7 +22,7 @@ fn interrupted(scene: &Scene) {
 }
 
 #[track_caller]
-fn resumed(result: &TransferResult) {
+pub(crate) fn resumed(result: &TransferResult) {
     assert!(result.resumed_bytes >= SIZE / 8, "{result:?}");
     assert!(result.resumed_bytes < SIZE, "{result:?}");
     assert_eq!(result.bytes, SIZE);
@@ -113,6 +113,28 @@ fn another_part_starts_over() {
         assert_eq!((result.resumed_bytes, result.bytes), (0, SIZE - 1));
         let whole = std::fs::read(&scene.source).unwrap();
         assert!(std::fs::read(&scene.target).unwrap() == whole[1..]);
+    }
+}
+
+/// Of the same length and version, and from another offset.
+#[test]
+fn another_part_of_the_same_length_starts_over() {
+    const LENGTH: u64 = SIZE / 2;
+    for way in WAYS {
+        let mut scene = Scene::new(308, way, SIZE).rate(RATE / 2);
+        scene.options.length = Some(LENGTH);
+        let client = scene.client(2);
+        let mut transfer = scene.start(&client);
+        wait_for_bytes(&mut transfer, LENGTH / 2);
+        transfer.cancel();
+        finish(transfer).unwrap_err();
+        drop(client);
+        scene.options.offset = 1 << 20;
+        let result = scene.again(2);
+        assert_eq!((result.resumed_bytes, result.bytes), (0, LENGTH));
+        let whole = std::fs::read(&scene.source).unwrap();
+        let part = &whole[1 << 20..(1 << 20) + LENGTH as usize];
+        assert!(std::fs::read(&scene.target).unwrap() == part);
     }
 }
 

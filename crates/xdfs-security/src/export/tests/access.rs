@@ -95,7 +95,7 @@ fn faults_name_the_path_of_the_client() {
     );
     let mut opened = alice.open_sink(&request("data/new")).unwrap();
     std::fs::write(scene.root().join("data/new"), "").unwrap();
-    assert_fault(opened.sink.publish(0), Code::AlreadyExists, "data/new");
+    assert_fault(opened.sink.publish(0, &[]), Code::AlreadyExists, "data/new");
     let mut source = alice.open_source(b"data/file").unwrap();
     std::fs::write(scene.root().join("data/file"), "").unwrap();
     assert_fault(
@@ -182,7 +182,11 @@ fn who_may_not_replace_does_not_at_the_end_either() {
     let mut opened = dropper.open_sink(&forced("data/late")).unwrap();
     write(&mut opened, 0, 10).unwrap();
     std::fs::write(scene.root().join("data/late"), "first").unwrap();
-    assert_fault(opened.sink.publish(10), Code::PermissionDenied, "data/late");
+    assert_fault(
+        opened.sink.publish(10, &[]),
+        Code::PermissionDenied,
+        "data/late",
+    );
     drop(opened);
     assert_eq!(text(&scene.root().join("data/late")), "first");
 }

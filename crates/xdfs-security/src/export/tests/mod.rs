@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs_proto::digest::{BlockHasher, DigestKind};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{Code, Fault, FileId};
-use xdfs_store::{OpenedSink, SinkRequest, Store};
+use xdfs_store::{OpenedSink, PackHow, SinkRequest, Store};
 
 use super::*;
 use crate::Scope;
@@ -60,6 +61,7 @@ fn request(path: &str) -> SinkRequest {
     SinkRequest {
         path: path.as_bytes().to_vec(),
         name: Vec::new(),
+        offset: 0,
         length: None,
         tag: SourceTag([7; 16]),
         mode: None,
@@ -67,7 +69,7 @@ fn request(path: &str) -> SinkRequest {
         digest: DigestKind::Crc64Nvme,
         block_size: 4096,
         overwrite: false,
-        resume: true,
+        resume: Resume::Trust,
         sparse: false,
     }
 }
@@ -105,7 +107,7 @@ fn save(opened: &mut OpenedSink, offset: u64, count: usize) {
 fn put(store: &dyn Store, request: &SinkRequest, count: usize) -> Result<Vec<u8>, Fault> {
     let mut opened = store.open_sink(request)?;
     write(&mut opened, 0, count)?;
-    opened.sink.publish(count as u64)?;
+    opened.sink.publish(count as u64, &[])?;
     Ok(opened.path)
 }
 

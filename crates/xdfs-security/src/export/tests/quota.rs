@@ -81,13 +81,13 @@ fn what_was_not_announced_is_refused_when_it_comes() {
     assert_exceeded(write(&mut opened, 100, 1), "q/a");
     // Nothing goes from here on, not even what would fit.
     assert_exceeded(write(&mut opened, 0, 1), "q/a");
-    assert_exceeded(opened.sink.publish(10), "q/a");
+    assert_exceeded(opened.sink.publish(10, &[]), "q/a");
     drop(opened);
     assert_eq!(scene.names(), [""; 0]);
     scene.assert_used(0, 0);
     // Nor by a hole, or an offset that is no offset.
     let mut opened = store.open_sink(&request("q/a")).unwrap();
-    assert_exceeded(opened.sink.publish(101), "q/a");
+    assert_exceeded(opened.sink.publish(101, &[]), "q/a");
     let mut opened = store.open_sink(&request("q/b")).unwrap();
     assert_exceeded(write(&mut opened, u64::MAX, 2), "q/b");
     drop(opened);
@@ -131,7 +131,7 @@ fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     put(&*store, &of_length("q/b", 1000), 1000).unwrap();
     let mut opened = store.open_sink(&target).unwrap();
     write(&mut opened, 4096, 4096).unwrap();
-    opened.sink.publish(8192).unwrap();
+    opened.sink.publish(8192, &[]).unwrap();
     scene.assert_used(9192, 3);
 }
 
@@ -184,7 +184,7 @@ fn two_at_once_share_the_quota() {
     let mut third = one.open_sink(&of_length("q/c", 60)).unwrap();
     for (opened, length) in [(&mut second, 40), (&mut third, 60)] {
         write(opened, 0, length).unwrap();
-        opened.sink.publish(length as u64).unwrap();
+        opened.sink.publish(length as u64, &[]).unwrap();
     }
     scene.assert_used(100, 2);
     assert_eq!(scene.names(), ["b", "c"]);
@@ -251,7 +251,7 @@ fn an_unfinished_replacement_counts_whole() {
     let mut opened = store.open_sink(&of_length("q/a", 9500)).unwrap();
     assert_eq!(opened.durable.len(), 1);
     write(&mut opened, 4096, 9500 - 4096).unwrap();
-    opened.sink.publish(9500).unwrap();
+    opened.sink.publish(9500, &[]).unwrap();
     scene.assert_used(9500, 1);
 }
 
@@ -311,10 +311,10 @@ fn no_file_is_larger_than_the_largest() {
     let mut opened = store.open_sink(&request("q/a")).unwrap();
     write(&mut opened, 0, 1024).unwrap();
     assert_exceeded(write(&mut opened, 1024, 1), "q/a");
-    assert_exceeded(opened.sink.publish(1024), "q/a");
+    assert_exceeded(opened.sink.publish(1024, &[]), "q/a");
     drop(opened);
     let mut opened = store.open_sink(&request("q/a")).unwrap();
-    assert_exceeded(opened.sink.publish(1025), "q/a");
+    assert_exceeded(opened.sink.publish(1025, &[]), "q/a");
     drop(opened);
     assert_eq!(scene.names(), [""; 0]);
     put(&*store, &of_length("q/a", 1024), 1024).unwrap();
@@ -360,7 +360,7 @@ fn a_failure_to_publish_is_counted_until_it_is_cleared_up() {
     let mut opened = store.open_sink(&of_length("q/a", 60)).unwrap();
     write(&mut opened, 0, 60).unwrap();
     std::fs::create_dir(scene.temp.path().join("a")).unwrap();
-    assert_fault(opened.sink.publish(60), Code::IsDirectory, "q/a");
+    assert_fault(opened.sink.publish(60, &[]), Code::IsDirectory, "q/a");
     drop(opened);
     scene.assert_used(60, 1);
     std::fs::remove_dir(scene.temp.path().join("a")).unwrap();

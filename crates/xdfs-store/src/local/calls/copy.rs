@@ -2,7 +2,7 @@
 //! system where it can do that.
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{ByteRange, Fault};
 
 use super::super::source::LocalSource;
@@ -29,6 +29,7 @@ pub(super) fn copy(
     let request = SinkRequest {
         path: to.to_vec(),
         name: Vec::new(),
+        offset: 0,
         length: Some(length),
         // A copy that is broken off starts anew.
         tag: SourceTag::default(),
@@ -37,7 +38,7 @@ pub(super) fn copy(
         digest: DigestKind::None,
         block_size: 0,
         overwrite,
-        resume: false,
+        resume: Resume::Never,
         sparse: info.sparse,
     };
     let target = Target::resolve(paths.root(), &request)?;
@@ -49,7 +50,7 @@ pub(super) fn copy(
         sink.sync()?;
         ready(length)?;
     }
-    sink.publish(length)?;
+    sink.publish(length, &[])?;
     Ok(length)
 }
 

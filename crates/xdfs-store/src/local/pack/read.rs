@@ -10,6 +10,7 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Meta};
 
 use super::super::calls::{self, Paths};
+use super::super::source::difference;
 use super::super::{LocalStore, path};
 use super::dirs::Dirs;
 use super::metadata::is_carried;
@@ -304,7 +305,8 @@ impl PackSource {
                     break;
                 }
             }
-            if filled == length {
+            let now = fs::meta(file).map_err(Read::Io)?;
+            if filled == length && difference(&found.meta, &now).is_none() {
                 Ok(filled)
             } else {
                 Err(Read::Changed)

@@ -2,6 +2,7 @@
 
 use xdfs_proto::delta::{Seed, SeedPiece, Signatures, strong, weak};
 use xdfs_proto::digest::{BlockHasher, DigestKind, FragmentState};
+use xdfs_proto::frame::Resume;
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{ByteRange, FileId};
 
@@ -74,7 +75,7 @@ impl Scene {
             tag: seed.tag,
             digest: seed.digest,
             block_size: 1024,
-            resume: true,
+            resume: Resume::Trust,
             overwrite: seed.overwrite,
             ..request("d/new")
         };

@@ -255,7 +255,7 @@ fn unfinished_transfers_are_neither_seen_nor_touched() {
     }
     scene.refused(&remove_tree("d"), Code::Busy, "d");
     write(&mut transfer, 4096, &[2; 10]);
-    transfer.sink.publish(4106).unwrap();
+    transfer.sink.publish(4106, &[]).unwrap();
     assert_eq!(scene.stat("d/new", false).unwrap().size, 4106);
 }
 

@@ -119,7 +119,7 @@ fn a_full_disk_ends_the_pack() {
         file("d", "x"),
         entry("e", Content::Directory),
     ]);
-    let result = LocalStore::unrooted().write_pack(path_bytes(&dir), true, &bytes);
+    let result = LocalStore::unrooted().write_pack(path_bytes(&dir), REPLACE, &bytes);
     let left = names(&dir);
     let unmounted = Command::new("umount").arg(&dir).status().unwrap();
     assert!(unmounted.success());

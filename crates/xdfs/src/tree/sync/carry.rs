@@ -11,7 +11,7 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{DownloadJob, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::{LocalStore, Store as _};
+use xdfs_store::{LocalStore, PackHow, Store as _};
 
 use super::alike::Waits;
 use super::delta::{self, Candidate, Preparation};
@@ -282,7 +282,7 @@ impl<'a> Carrier<'a> {
     fn preparation<'p>(&'p self, stop: &'p AtomicBool) -> Preparation<'p> {
         Preparation {
             client: self.client,
-            digest: self.options.digest,
+            digest: self.client.digest(self.options.digest),
             stop,
             refusal: &self.refusal,
         }
@@ -313,7 +313,11 @@ impl<'a> Carrier<'a> {
             return Vec::new();
         }
         let (memory, length) = sets.pack.finish();
-        let written = self.store.write_pack(self.root, true, &memory[..length]);
+        let how = PackHow {
+            overwrite: true,
+            ..PackHow::default()
+        };
+        let written = self.store.write_pack(self.root, how, &memory[..length]);
         let fault_of = |number| match &written {
             Ok(failures) => failures.of(number).cloned(),
             Err(fault) => Some(fault.clone()),
@@ -586,6 +590,7 @@ impl<'a> Carrier<'a> {
                     target: join(self.root, target),
                     name: Vec::new(),
                     pack: false,
+                    relaxed: false,
                 })
             }
             Route::Down(source) => JobKind::Download(DownloadJob {

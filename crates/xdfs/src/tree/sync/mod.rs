@@ -143,13 +143,8 @@ fn run(
     report.result.target = target.root().to_vec();
     let carried = TreeOptions {
         overwrite: true,
-        // All is synchronised at the end, and each part before unless it is to be at once.
-        durability: match options.tree.durability {
-            Durability::Full => Durability::Full,
-            _ => Durability::None,
-        },
         digest: match options.tree.digest {
-            DigestKind::None if options.delta => DigestKind::default(),
+            Some(DigestKind::None) if options.delta => None,
             kind => kind,
         },
         ..options.tree.clone()

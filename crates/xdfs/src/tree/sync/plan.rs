@@ -688,7 +688,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn start_digest(&self, side: &'a Side<'a>, path: &[u8]) -> Asked<'a> {
-        let kind = match self.options.tree.digest {
+        let kind = match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
         };
