@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use crate::support::{Place, Run, Server, assert_content, content, names, program, run_with_input};
 
@@ -327,13 +326,7 @@ fn another_session_is_as_safe_as_the_first() {
 fn a_pipe_is_streamed_to_standard_output() {
     let (place, server) = begin();
     let pipe = place.remote("p");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
+    xdfs_testkit::tree::make_pipe(&pipe).unwrap();
     let expected = content(3, 500_000);
     for line in ["get p -\n", "cat p\n", "cp :p -\n"] {
         std::thread::scope(|scope| {

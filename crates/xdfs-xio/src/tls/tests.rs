@@ -236,7 +236,7 @@ fn done<T>(result: io::Result<T>) -> Option<T> {
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
         .collect()
