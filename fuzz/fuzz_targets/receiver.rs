@@ -112,6 +112,7 @@ fuzz_target!(|data: &[u8]| {
                     dry_run: flags & 0x1c == 0x1c,
                     pack: false,
                     sparse: false,
+                    relaxed: false,
                 };
                 let frame = if flags & 32 == 0 {
                     Frame::Xftsmu(offer)

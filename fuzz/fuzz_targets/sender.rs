@@ -96,6 +96,7 @@ fuzz_target!(|data: &[u8]| {
                     dry_run: flags & 0x38 == 0x38,
                     pack,
                     sparse: false,
+                    relaxed: false,
                 };
                 sender.offer(offer, flags & 64 == 0);
                 Ok(())

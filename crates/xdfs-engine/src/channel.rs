@@ -125,13 +125,6 @@ pub(crate) struct Channel {
     pub(crate) starved: bool,
     /// Waits for the bound on the rate to let payload through.
     pub(crate) throttled: bool,
-    /// Takes no further block; closes when nothing is owed on it.
-    pub(crate) leaving: bool,
-    /// Since when that is so.
-    pub(crate) leaving_since: Duration,
-    /// LEAVE was sent, and came.
-    pub(crate) leave_said: bool,
-    pub(crate) leave_heard: bool,
     /// When it was opened, and since when the frame that is incomplete has been coming.
     pub(crate) opened_at: Duration,
     pub(crate) frame_since: Option<Duration>,
@@ -171,10 +164,6 @@ impl Channel {
             idle_queued: false,
             starved: false,
             throttled: false,
-            leaving: false,
-            leaving_since: now,
-            leave_said: false,
-            leave_heard: false,
             opened_at: now,
             frame_since: None,
             heard_at: now,
@@ -229,9 +218,19 @@ impl Channel {
         self.control.len() - self.control_written
     }
 
-    /// Blocks that are sent carry check values.
-    pub(crate) fn checks(&self) -> bool {
-        self.check || self.clear_out
+    /// Whether a block that is sent goes beside the protection, where it may.
+    pub(crate) fn is_clear(&self, may_be_clear: bool) -> bool {
+        self.clear_out && may_be_clear
+    }
+
+    /// Whether a block that is sent carries a check value, by whether it goes in the clear.
+    pub(crate) fn checks(&self, clear: bool) -> bool {
+        self.check || clear
+    }
+
+    /// What stands below it keeps headers from being changed on the way.
+    pub(crate) fn guards_headers(&self) -> bool {
+        !self.check
     }
 
     /// The block that `header` announces carries a check value.
@@ -251,14 +250,6 @@ impl Channel {
         asked > 0
     }
 
-    /// It takes no further block from now on.
-    pub(crate) fn begin_leaving(&mut self, now: Duration) {
-        if !self.leaving {
-            self.leaving = true;
-            self.leaving_since = now;
-        }
-    }
-
     pub(crate) fn has_pending(&self) -> bool {
         self.outgoing.is_some()
             || self.level_due.is_some()
@@ -271,13 +262,12 @@ impl Channel {
         self.outgoing.take().map(|o| o.payload)
     }
 
-    /// Starts to send a block, at the level that was announced. There must be none on its way.
+    /// Starts to send a block. There must be none on its way.
     pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
-        let clear = self.clear_out;
         self.outgoing = Some(Outgoing {
-            header: BlockHeader { clear, ..*header }.encode(),
-            clear,
+            header: header.encode(),
+            clear: header.clear,
             payload,
             len: header.length as usize,
             written: 0,

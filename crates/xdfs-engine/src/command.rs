@@ -158,6 +158,8 @@ pub struct UploadJob {
     pub name: Vec<u8>,
     /// The source is a pack, to be carried out beneath `target`.
     pub pack: bool,
+    /// Of a pack: its files may get their names before they are durable.
+    pub relaxed: bool,
 }
 
 /// A path there, a store here.

@@ -5,6 +5,7 @@
 //! and take on the ids of the session before they touch a store. How many packs there are at once
 //! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackWriter, Wish};
 use xdfs_proto::{Code, Fault, FileId};
-use xdfs_store::{Source, SourceInfo, Store};
+use xdfs_store::{PackHow, Source, SourceInfo, Store};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
@@ -25,6 +26,8 @@ use crate::security::take_on;
 
 /// Threads of a session: directories of one file system rarely take more writers well.
 const THREADS_MAX: usize = 4;
+/// Likewise while packs wait until a disk has what is in them: then those that wait share that.
+const WAITING_THREADS_MAX: usize = 16;
 /// Memory of packs that is kept for the next ones.
 const SPARES_MAX: usize = 16;
 /// The least length of such memory in bytes: most packs have room in it.
@@ -118,7 +121,7 @@ impl Drop for PackSource {
 pub(crate) struct Arriving {
     store: Arc<dyn Store>,
     root: Vec<u8>,
-    overwrite: bool,
+    how: PackHow,
     /// `None` while a channel has it.
     memory: Option<Buffer>,
     /// A part of the memory is filled.
@@ -207,6 +210,8 @@ pub(crate) struct PackThreads {
     teller: mpsc::Sender<Done>,
     done: mpsc::Receiver<Done>,
     handles: Vec<JoinHandle<()>>,
+    /// The last pack waited for a disk.
+    waits: Arc<AtomicBool>,
     /// Packs that are made or carried out, or wait for a thread.
     running: usize,
 }
@@ -224,6 +229,7 @@ impl PackThreads {
             teller,
             done,
             handles: Vec::new(),
+            waits: Arc::default(),
             running: 0,
         }
     }
@@ -233,14 +239,14 @@ impl PackThreads {
         &self,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        overwrite: bool,
+        how: PackHow,
         length: usize,
     ) -> Arriving {
         let length = length.min(PACK_BYTES_MAX);
         Arriving {
             store,
             root,
-            overwrite,
+            how,
             memory: Some(Buffer::of(self.spares.take(length), length)),
             is_begun: false,
             length,
@@ -276,7 +282,11 @@ impl PackThreads {
 
     fn submit(&mut self, job: Job) -> Result<(), Fault> {
         let count = self.handles.len();
-        if count < THREADS_MAX && self.running >= count {
+        let most = match self.waits.load(Ordering::Relaxed) {
+            true => WAITING_THREADS_MAX,
+            false => THREADS_MAX,
+        };
+        if count < most && self.running >= count {
             match self.start() {
                 Ok(handle) => self.handles.push(handle),
                 Err(error) if count == 0 => {
@@ -297,6 +307,7 @@ impl PackThreads {
             done: self.teller.clone(),
             notifier: self.notifier.clone(),
             spares: self.spares.clone(),
+            waits: Arc::clone(&self.waits),
         };
         let ids = self.ids.clone();
         thread::Builder::new()
@@ -336,6 +347,7 @@ struct Worker {
     done: mpsc::Sender<Done>,
     notifier: Notifier,
     spares: Spares,
+    waits: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -380,7 +392,11 @@ impl Worker {
                 let began = Instant::now();
                 let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
                 let failures = ids.clone().and_then(|()| {
-                    let write = || pack.store.write_pack(&pack.root, pack.overwrite, &memory);
+                    let write = || {
+                        let waits = !pack.how.relaxed && pack.store.packs_wait(&pack.root);
+                        self.waits.store(waits, Ordering::Relaxed);
+                        pack.store.write_pack(&pack.root, pack.how, &memory)
+                    };
                     guarded("carry out a pack", write).flatten()
                 });
                 self.spares.give(memory.into_bytes());

@@ -3,29 +3,39 @@
 //! Control frames of different channels overtake each other: the offer of file 8 may arrive before
 //! that of file 7, and a frame that was sent again may arrive when its file is long over. A
 //! machine therefore has to tell a number that is new from one that was used. Numbers are kept one
-//! by one for the last [`WINDOW`]; what lies further back counts as used.
+//! by one within a window below the highest; what lies further back counts as used, and a peer that
+//! still waits for such a file is told that nothing is known of it any more (rules M-7 to M-9).
 
 use std::collections::BTreeSet;
 
+use crate::fault::{Code, Fault, Retry};
+use crate::frame::{Frame, Scope};
 use crate::id::FileId;
 
-/// How far behind the highest number a new one may be.
-pub(crate) const WINDOW: u32 = 1024;
-
 /// The numbers that were used.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct FileNumbers {
+    /// How far behind the highest number a new one may be.
+    window: u32,
     highest: u32,
     /// Those within the window.
     used: BTreeSet<u32>,
 }
 
 impl FileNumbers {
+    pub(crate) fn new(window: u32) -> Self {
+        Self {
+            window,
+            highest: 0,
+            used: BTreeSet::new(),
+        }
+    }
+
     /// Notes that a number is used.
     pub(crate) fn insert(&mut self, id: FileId) {
         self.highest = self.highest.max(id.0);
         self.used.insert(id.0);
-        let oldest = self.highest.saturating_sub(WINDOW);
+        let oldest = self.highest.saturating_sub(self.window);
         while self.used.first().is_some_and(|n| *n <= oldest) {
             self.used.pop_first();
         }
@@ -33,7 +43,22 @@ impl FileNumbers {
 
     /// Whether a number was used, or is too far behind to be new.
     pub(crate) fn contains(&self, id: FileId) -> bool {
-        id.0 <= self.highest.saturating_sub(WINDOW) && id.0 > 0 || self.used.contains(&id.0)
+        id.0 <= self.highest.saturating_sub(self.window) && id.0 > 0 || self.used.contains(&id.0)
+    }
+}
+
+/// Answers a peer that still waits for a file of which nothing is known here any more.
+pub(crate) fn forgotten(file: FileId) -> Frame {
+    let fault = Fault::new(
+        Code::LimitExceeded,
+        "go on with the file",
+        "it ended, and what became of it isn't kept any more",
+    )
+    .hint("run the same command again: what is complete is recognised")
+    .retry(Retry::Now);
+    Frame::Exception {
+        scope: Scope::File(file),
+        fault,
     }
 }
 
@@ -41,9 +66,11 @@ impl FileNumbers {
 mod tests {
     use super::*;
 
+    const WINDOW: u32 = 1024;
+
     #[test]
     fn numbers_may_come_in_any_order_within_the_window() {
-        let mut numbers = FileNumbers::default();
+        let mut numbers = FileNumbers::new(WINDOW);
         assert!(!numbers.contains(FileId(0)) && !numbers.contains(FileId(1)));
         numbers.insert(FileId(3));
         assert!(numbers.contains(FileId(3)) && !numbers.contains(FileId(2)));
@@ -53,7 +80,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_the_window() {
-        let mut numbers = FileNumbers::default();
+        let mut numbers = FileNumbers::new(WINDOW);
         for n in (2..100_000).step_by(2) {
             numbers.insert(FileId(n));
         }

@@ -19,6 +19,10 @@ pub struct Limits {
     pub path_bytes_max: usize,
     /// Most durable ranges that an ACCEPT may list.
     pub resume_ranges_max: usize,
+    /// Files that ended last of which a machine keeps the last word, for a peer that asks again.
+    pub ended_files_kept: usize,
+    /// How far behind the highest file number of a session a number may be that wasn't used yet.
+    pub file_numbers_kept: u32,
     /// Most separate ranges that a receiver keeps of one file before it refuses further blocks.
     pub fragments_max: usize,
     /// Most bytes of payload in flight (sent and not acknowledged) of a session on a short path.
@@ -50,6 +54,8 @@ impl Default for Limits {
             open_files_max: 16,
             path_bytes_max: 4096,
             resume_ranges_max: 1 << 14,
+            ended_files_kept: 64,
+            file_numbers_kept: 1024,
             fragments_max: 1 << 16,
             in_flight_bytes_max: 4 << 20,
             kept_part_bytes_max: 1 << 20,

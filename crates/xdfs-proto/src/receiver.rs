@@ -8,8 +8,10 @@
 //!   Xftsmu, Offer         opened()          complete, digests equal      published()
 //! ---------------> Opening -------> Receiving --------------> Publishing ----------> Published
 //!                     |                |                          |
-//!                     +----------------+--------------------------+--> (gone) on Cancel, fail()
+//!                     +----------------+--> (gone) on Cancel      +--> (gone) on fail()
 //! ```
+//!
+//! Once it publishes, only the store can make a file fail: whoever cancels is told what it came to.
 //!
 //! Drain order: after every call that changes the machine, call [`Receiver::poll_output`] until it
 //! returns `None`.
@@ -22,9 +24,9 @@ use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
-use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
+use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
-use crate::ledger::FileNumbers;
+use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
@@ -32,8 +34,6 @@ use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
 
 /// Blocks of one file whose check may fail before the file does.
 const MISMATCHES_MAX: u32 = 8;
-/// Ended files whose last word is kept, for an EOFR that comes again after a lost channel.
-const ANSWERS_KEPT: usize = 64;
 
 /// What to do with the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +157,10 @@ impl Receiver {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
+            numbers: FileNumbers::new(limits.file_numbers_kept),
             limits,
             files: BTreeMap::new(),
             ended: VecDeque::new(),
-            numbers: FileNumbers::default(),
             acks: Acks::default(),
             outputs: VecDeque::new(),
         }
@@ -196,6 +196,17 @@ impl Receiver {
         self.outputs.extend(words.map(Output::Transmit));
     }
 
+    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may be
+    /// lost. To be called when nothing was answered for the stall timeout; a lost channel does it by
+    /// itself.
+    pub fn ask_again(&mut self) {
+        let asked = |file: &&File| file.state == State::Requested;
+        let requests = self.files.values().filter(asked);
+        let requests = requests.filter_map(|file| file.request.clone());
+        let frames = requests.map(|request| Output::Transmit(Frame::Xftsm(request)));
+        self.outputs.extend(frames);
+    }
+
     /// Asks for a file (download).
     pub fn request(&mut self, request: Request) {
         let id = request.file;
@@ -224,7 +235,7 @@ impl Receiver {
                 store_wait_permille,
             } => self.ended(file, length, digest, store_wait_permille),
             Frame::Cancel { file } => {
-                self.fail(file, cancelled_by_peer("receive the file"));
+                self.withdraw(file, cancelled_by_peer("receive the file"));
                 Ok(())
             }
             other => Err(violation(format!(
@@ -286,6 +297,8 @@ impl Receiver {
     /// An offer of a file that ended here: sent again after a lost channel, or overtaken.
     fn offered_again(&mut self, offer: &Offer) -> Result<(), Fault> {
         let Some(ended) = self.ended.iter().find(|e| e.file == offer.file) else {
+            self.outputs
+                .push_back(Output::Transmit(forgotten(offer.file)));
             return Ok(());
         };
         if ended.offer.as_ref().is_some_and(|o| o != offer) {
@@ -400,7 +413,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A violation that ends the session: an unknown file, a range past the end or off the grid, a
-    /// partial overlap with what is held, or a limit.
+    /// partial overlap with what is held, payload in the clear that has to be private, or a limit.
     pub fn begin_block(
         &mut self,
         channel: ChannelIndex,
@@ -409,6 +422,18 @@ impl Receiver {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return Err(violation("a block ends past the largest offset".into()));
         };
+        let is_pack = |file: &File| file.offer.as_ref().is_some_and(|offer| offer.pack);
+        if header.clear
+            && (header.offset < CLEAR_OFFSET_MIN
+                || self.files.get(&header.file).is_some_and(is_pack))
+        {
+            let cause = "a block of a pack, or of the beginning of a file, came in the clear";
+            return Err(Fault::new(
+                Code::ProtectionRefused,
+                "receive a block",
+                cause,
+            ));
+        }
         let disposition = self.check_range(header.file, range, Data::Block)?;
         if let (Disposition::Take(_), Some(file)) = (disposition, self.files.get_mut(&header.file))
         {
@@ -610,17 +635,17 @@ impl Receiver {
         store_wait_permille: u16,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&id) else {
-            let ended = self.ended.iter().find(|e| e.file == id);
-            if let Some(frame) = ended.and_then(|e| e.answer.as_ref()) {
-                self.outputs.push_back(Output::Transmit(frame.clone()));
-            }
-            return if self.numbers.contains(id) {
-                Ok(())
-            } else {
-                Err(violation(format!(
+            if !self.numbers.contains(id) {
+                return Err(violation(format!(
                     "EOFR came for file {id}, which is unknown"
-                )))
+                )));
+            }
+            let answer = match self.ended.iter().find(|e| e.file == id) {
+                Some(ended) => ended.answer.clone(),
+                None => Some(forgotten(id)),
             };
+            self.outputs.extend(answer.map(Output::Transmit));
+            return Ok(());
         };
         if file.accept.is_none() {
             return Err(violation(format!(
@@ -718,18 +743,45 @@ impl Receiver {
     }
 
     fn keep(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
-        if self.ended.len() == ANSWERS_KEPT {
-            self.ended.pop_front();
-        }
         self.ended.push_back(Ended {
             file,
             offer,
             answer,
         });
+        if self.ended.len() > self.limits.ended_files_kept {
+            self.ended.pop_front();
+        }
     }
 
-    /// Ends a file because this side failed, or (with a remote fault) because the sender did.
-    /// The sender is told of a local fault.
+    /// Ends a file because the user of this side doesn't want it any more. One that is being
+    /// published goes on: its name may stand there already.
+    pub fn cancel(&mut self, id: FileId, fault: Fault) {
+        if !self.is_publishing(id) {
+            self.fail(id, fault);
+        }
+    }
+
+    /// Ends a file because the sender did: CANCEL or an exception of it has come. One that is being
+    /// published goes on. The sender is answered, since it may wait for what became of the file.
+    pub fn withdraw(&mut self, id: FileId, fault: Fault) {
+        if self.is_publishing(id) {
+            return;
+        }
+        if let Some(file) = self.files.remove(&id) {
+            let asked = file.state == State::Requested;
+            let answer = (!asked).then_some(Frame::Cancel { file: id });
+            self.end(id, file.offer, answer);
+            self.outputs.push_back(Output::Failed { file: id, fault });
+        }
+    }
+
+    fn is_publishing(&self, id: FileId) -> bool {
+        let file = self.files.get(&id);
+        file.is_some_and(|f| f.state == State::Publishing)
+    }
+
+    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault) because
+    /// the sender did. The sender is told of a local fault.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         if let Some(file) = self.files.remove(&id) {
             let local = fault.side == Side::Local;

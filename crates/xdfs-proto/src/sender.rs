@@ -13,6 +13,9 @@
 //!                          +----------------+--- Cancel, Exception, fail() -------> (gone)
 //! ```
 //!
+//! A file that fails here after its end was sent may be published already. It stays, *cancelling*,
+//! until the receiver has said which it is.
+//!
 //! A pack waits for a channel that can take its bytes, and not for Accept: its bytes and its end
 //! follow the offer on the same channel ([`Sender::next_pack`]). If that channel is lost before
 //! Accept has come, the pack is offered again and waits.
@@ -26,9 +29,11 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, BLOCK_SIZE_MIN, Frame, Offer, Resume, Scope, SourceTag};
+use crate::frame::{
+    Accept, BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, Frame, Offer, Resume, Scope, SourceTag,
+};
 use crate::id::{ChannelIndex, FileId};
-use crate::ledger::FileNumbers;
+use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
@@ -94,6 +99,8 @@ enum State {
     Offered,
     Sending,
     Ended,
+    /// It failed here after its end was sent: what the receiver says of it counts.
+    Cancelling,
 }
 
 #[derive(Clone, Debug)]
@@ -117,6 +124,10 @@ struct File {
     ahead: Option<ChannelIndex>,
     /// EOFR was sent ahead of ACCEPT: the receiver may have published already.
     has_ended: bool,
+    /// ACCEPT has come.
+    accepted: bool,
+    /// Why it is being cancelled.
+    failing: Option<Fault>,
     /// Whether the offer allows that the receiver goes on from a journal.
     may_resume: bool,
     /// What the receiver had already; never sent.
@@ -158,8 +169,6 @@ pub struct Sender {
 
 /// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
 pub const HOLE_BYTES_MAX: u64 = 64 << 20;
-/// Farewells that are kept.
-const FAREWELLS_KEPT: usize = 64;
 
 impl Sender {
     /// A machine without files and channels. At most `in_flight_max` bytes are outstanding.
@@ -167,6 +176,7 @@ impl Sender {
     pub fn new(limits: Limits, in_flight_max: u64) -> Self {
         Self {
             block_size_max: limits.block_bytes_max,
+            numbers: FileNumbers::new(limits.file_numbers_kept),
             limits,
             in_flight: 0,
             in_flight_max,
@@ -176,7 +186,6 @@ impl Sender {
             outputs: VecDeque::new(),
             last_progress: Duration::ZERO,
             farewells: VecDeque::new(),
-            numbers: FileNumbers::default(),
         }
     }
 
@@ -220,19 +229,25 @@ impl Sender {
                 file.fall_back();
             }
         }
-        let frames: Vec<Frame> = self
+        self.ask_again();
+        let words = self.farewells.iter().map(|(_, f)| f.clone());
+        self.outputs.extend(words.map(Output::Transmit));
+    }
+
+    /// Says again what the receiver hasn't answered: it, or its answer, may be lost. To be called
+    /// when nothing was answered for the stall timeout; a lost channel does it by itself.
+    pub fn ask_again(&mut self) {
+        let frames = self
             .files
             .values()
-            .filter_map(|file| match file.state {
-                State::Offered => Some(file.offer.clone()),
+            .flat_map(|file| match file.state {
+                State::Offered => [Some(file.offer.clone()), None],
                 // Nothing of one that is ahead was lost with another channel.
-                State::Ended if file.ahead.is_none() => Some(file.end_frame()?),
-                State::Ended | State::Sending | State::Waiting => None,
+                State::Ended if file.ahead.is_none() => [file.end_frame(), None],
+                State::Cancelling => [Some(file.asking()), file.withdrawal()],
+                State::Ended | State::Sending | State::Waiting => [None, None],
             })
-            .collect();
-        let frames = frames
-            .into_iter()
-            .chain(self.farewells.iter().map(|(_, f)| f.clone()));
+            .flatten();
         self.outputs.extend(frames.map(Output::Transmit));
     }
 
@@ -254,6 +269,8 @@ impl Sender {
             cursor: 0,
             ahead: None,
             has_ended: false,
+            accepted: false,
+            failing: None,
             digest: FragmentMap::new(offer.digest),
             may_resume: offer.resume != Resume::Never && offer.tag != SourceTag::default(),
             resumed: RangeSet::new(),
@@ -341,6 +358,12 @@ impl Sender {
             }
             return Ok(());
         };
+        if let Some(frame) = file.withdrawal() {
+            // Of a pack the offer may have overtaken that it is withdrawn.
+            file.accepted = true;
+            self.outputs.push_back(Output::Transmit(frame));
+            return Ok(());
+        }
         if file.state != State::Offered && file.ahead.is_none() {
             // The answer to an offer that was sent again.
             return Ok(());
@@ -388,6 +411,7 @@ impl Sender {
             }
             file.state = State::Sending;
         }
+        file.accepted = true;
         self.outputs.push_back(Output::Accepted {
             file: accept.file,
             path: accept.path,
@@ -496,10 +520,12 @@ impl Sender {
                 "verify the file",
                 "the receiver published another length or digest than was sent",
             );
-            self.fail(id, fault);
+            self.files.remove(&id);
+            self.refuse(id, &fault);
+            self.outputs.push_back(Output::Failed { file: id, fault });
             return Ok(());
         }
-        self.remove(id);
+        self.files.remove(&id);
         self.outputs.push_back(Output::Finished {
             file: id,
             length,
@@ -526,7 +552,8 @@ impl Sender {
             if file.state == State::Waiting {
                 return None;
             }
-            if file.state == State::Offered || file.ahead.is_some_and(|c| c != channel) {
+            let is_open = !matches!(file.state, State::Offered | State::Cancelling);
+            if !is_open || file.ahead.is_some_and(|c| c != channel) {
                 continue;
             }
             let size = file.block_size;
@@ -693,14 +720,46 @@ impl Sender {
     }
 
     /// Ends a file because this side failed, or (with a remote fault) because the receiver did.
-    /// The receiver is told of a local fault.
+    /// The receiver is told of a local fault. If it may have published the file by then, what it
+    /// answers decides how the file ended.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
-        if self.remove(id) {
-            if fault.side == Side::Local {
-                self.refuse(id, &fault);
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if fault.side == Side::Local {
+            if file.failing.is_some() {
+                return;
             }
-            self.outputs.push_back(Output::Failed { file: id, fault });
+            if file.state == State::Ended || file.has_ended {
+                file.state = State::Cancelling;
+                file.ahead = None;
+                file.has_ended = true;
+                file.failing = Some(fault);
+                let frame = file.withdrawal();
+                self.outputs.extend(frame.map(Output::Transmit));
+                return;
+            }
         }
+        // Its extents stay on their channels' lists: ACK counts them whoever they belong to.
+        let first = self.files.remove(&id).and_then(|file| file.failing);
+        if first.is_none() && fault.side == Side::Local {
+            self.refuse(id, &fault);
+        }
+        // A receiver that only follows says CANCEL; anything else is a reason of its own.
+        let follows = fault.code == Code::Cancelled;
+        let fault = first.filter(|_| follows).unwrap_or(fault);
+        self.outputs.push_back(Output::Failed { file: id, fault });
+    }
+
+    /// A request that came before came again. If its file is over here, the receiver is told so.
+    pub fn requested_again(&mut self, id: FileId) {
+        if self.files.contains_key(&id) || id.0 == 0 {
+            // The offer comes again by itself.
+            return;
+        }
+        let kept = self.farewells.iter().find(|(file, _)| *file == id);
+        let frame = kept.map_or_else(|| forgotten(id), |(_, frame)| frame.clone());
+        self.outputs.push_back(Output::Transmit(frame));
     }
 
     /// Tells the receiver that a file failed which this machine was never given (a request that
@@ -708,16 +767,11 @@ impl Sender {
     pub fn refuse(&mut self, id: FileId, fault: &Fault) {
         self.numbers.insert(id);
         let frame = farewell(id, fault);
-        if self.farewells.len() == FAREWELLS_KEPT {
+        self.farewells.push_back((id, frame.clone()));
+        if self.farewells.len() > self.limits.ended_files_kept {
             self.farewells.pop_front();
         }
-        self.farewells.push_back((id, frame.clone()));
         self.outputs.push_back(Output::Transmit(frame));
-    }
-
-    fn remove(&mut self, id: FileId) -> bool {
-        // Its extents stay on their channels' lists: ACK counts them whoever they belong to.
-        self.files.remove(&id).is_some()
     }
 
     /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.
@@ -726,6 +780,14 @@ impl Sender {
         let is_open = |f: &&File| !matches!(f.state, State::Waiting | State::Offered);
         let file = self.files.get(&id).filter(is_open)?;
         Some((file.block_size, file.length))
+    }
+
+    /// Whether an extent may go in the clear where payload does: neither packs nor beginnings of
+    /// files do.
+    #[must_use]
+    pub fn may_be_clear(&self, extent: Extent) -> bool {
+        let file = self.files.get(&extent.file);
+        extent.range.start >= CLEAR_OFFSET_MIN && file.is_some_and(|file| !file.pack)
     }
 
     /// Where a file of unknown length stands: the end of what was taken so far.
@@ -833,6 +895,18 @@ impl File {
         self.state = State::Offered;
         self.again = self.digest.ranges().clone();
         self.repeated = self.acknowledged;
+    }
+
+    /// The frame to which the receiver owes an answer: EOFR, or the offer of a pack that it may not
+    /// have seen.
+    fn asking(&self) -> Frame {
+        let end = self.end_frame().filter(|_| self.accepted);
+        end.unwrap_or_else(|| self.offer.clone())
+    }
+
+    /// What the receiver is told of a file that is being cancelled.
+    fn withdrawal(&self) -> Option<Frame> {
+        self.failing.as_ref().map(|fault| farewell(self.id, fault))
     }
 
     /// EOFR, if every byte was read at least once.

@@ -17,7 +17,7 @@ mod work;
 pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
-pub use local::{Added, LocalStore, PackChange, PackRules, PackSource, RemovedName};
+pub use local::{Added, LocalStore, PackChange, PackHow, PackRules, PackSource, RemovedName};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
 pub use work::watched;
@@ -205,9 +205,9 @@ pub trait Sink: Send + fmt::Debug {
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
 
     /// Sets the final length, mode and time, makes everything durable, gives the file its name
-    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was written
-    /// and verified since the last [`Self::record`], so that who comes after a crash in between can
-    /// tell that this file is complete.
+    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was
+    /// written and verified since the last [`Self::record`], so that who comes after a crash in
+    /// between can tell that this file is complete.
     ///
     /// # Errors
     /// A fault that names the path; the previous target is intact then.
@@ -254,16 +254,23 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
-    /// not at all, and not durable before a later [`Call::Sync`]. Directories above an entry that
-    /// are missing are made, `root` too; what stands under the name of a file, link or pipe is
-    /// replaced if `overwrite`. Entries that only answers to wishes have are failures.
+    /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
+    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that are
+    /// missing are made, `root` too. Entries that only answers to wishes have are failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been
     /// carried out. [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
-        let _ = (overwrite, pack);
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        let _ = (how, pack);
         Err(no_names("write a pack", root))
+    }
+
+    /// Whether a pack that is carried out beneath `root`, and not relaxed, waits for a disk most of
+    /// the time, so that more of them at once get through sooner. Only a hint.
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        let _ = root;
+        false
     }
 
     /// Answers a call about paths: gives the parts before the end to `part`, in order and none of

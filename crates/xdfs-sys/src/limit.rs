@@ -20,6 +20,18 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     None
 }
 
+/// The number of descriptors that the process may have, where it is known.
+#[must_use]
+pub fn descriptor_limit() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit};
+        getrlimit(Resource::Nofile).current
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// A number that is another one after the system was started anew; `None` where it doesn't tell.
 #[must_use]
 pub fn boot_number() -> Option<u64> {

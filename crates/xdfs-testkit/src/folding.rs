@@ -501,8 +501,8 @@ mod tests {
         let _disk = match FoldingDisk::mount(at) {
             Ok(disk) => disk,
             Err(error) => {
-                println!("skipped: no file system can be mounted by FUSE: {error}");
-                return;
+                let reason = format_args!("no file system can be mounted by FUSE: {error}");
+                return crate::skip::test(reason);
             }
         };
         fs::write(at.join("Readme"), "first").unwrap();

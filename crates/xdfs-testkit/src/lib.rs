@@ -2,8 +2,11 @@
 //!
 //! - `folding::FoldingDisk` (on Linux) is a file system that doesn't tell names apart which differ
 //!   in case.
+//! - `nobody` (on Linux) does as an ordinary user what root would be allowed.
+//! - `powercut::Disk` (on Linux) is a disk that forgets at a power cut what was not flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
+//! - [`skip`] tells that a test can't run on this machine.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
 //! - [`process::Guard`] runs a program and never outlives its test.
 //! - [`wait::until`] waits for a fact, with a deadline.
@@ -19,8 +22,13 @@
 
 #[cfg(target_os = "linux")]
 pub mod folding;
+#[cfg(target_os = "linux")]
+pub mod nobody;
+#[cfg(target_os = "linux")]
+pub mod powercut;
 pub mod process;
 pub mod proxy;
+pub mod skip;
 #[cfg(target_os = "linux")]
 pub mod terminal;
 pub mod tree;

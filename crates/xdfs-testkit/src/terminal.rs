@@ -47,7 +47,8 @@ impl Screen {
 
 impl Terminal {
     /// Starts a program, all of whose standard streams are the terminal, as the one that gets the
-    /// signals of its keys. Needs setsid(1) of util-linux.
+    /// signals of its keys. Needs setsid(1) of util-linux, and
+    /// env(1) of coreutils where those signals are ignored.
     ///
     /// # Errors
     /// There is no terminal to be had, or the program can't be started.
@@ -59,7 +60,7 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new())?;
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
         let there = OpenOptions::new().read(true).write(true).open(name)?;
-        let mut started = Command::new("setsid");
+        let mut started = setsid();
         started.arg("--ctty").arg(command.get_program());
         started.args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -139,6 +140,27 @@ impl Terminal {
         });
         status
     }
+}
+
+/// Starts setsid(1) with the signals of keys as a terminal has them. Who runs tests in the background
+/// ignores them, and a program that is started inherits that.
+fn setsid() -> Command {
+    if !ignores_signals() {
+        return Command::new("setsid");
+    }
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT", "setsid"]);
+    command
+}
+
+/// Whether this process ignores one of SIGHUP (1), SIGINT (2) and SIGQUIT (3).
+fn ignores_signals() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    ignored.is_some_and(|set| set & 0b111 != 0)
 }
 
 impl Drop for Terminal {

@@ -23,12 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 28;
 
-/// `None`, with the reason printed, where there can't be one.
+/// `None`, with the reason told, where there can't be one.
 fn network(plan: Plan) -> Option<Wan> {
     match Wan::new(plan) {
         Ok(wan) => Some(wan),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            println!("skipped: no emulated network: {error}");
+            xdfs_testkit::skip::test(format_args!("no emulated network: {error}"));
             None
         }
         Err(error) => panic!("{error}"),

@@ -81,9 +81,10 @@ pub(crate) struct CpFlags {
 
     /// Digest of the whole file that both sides compute and compare.
     ///
-    /// Whatever is chosen, each block is checked with CRC-32C on its way.
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestFlag::Crc64nvme)]
-    pub(crate) digest: DigestFlag,
+    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each block is
+    /// checked on its way: by TLS, or with CRC-32C.
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) digest: Option<DigestFlag>,
 
     /// Copy directories with all that is in them.
     ///
@@ -143,12 +144,14 @@ pub(crate) struct CpFlags {
 /// When what was copied of a tree is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityFlag {
-    /// Before the end is reported, and before it is remembered as finished: the file system of
-    /// the target is synchronised at the end, and every few seconds before.
+    /// What a file has before it gets its name, many files at once: after a power cut each is the
+    /// old one, the new one or missing, and the same command goes on. All names before the end is
+    /// reported, or before they are remembered as finished, every few seconds.
     Batch,
-    /// Each file before it counts as copied, small ones some at once: slow.
+    /// Likewise, and each name before the file counts as copied: slow.
     Full,
-    /// When the system comes to it.
+    /// When the system comes to it: after a power cut files may be empty or have holes, and a
+    /// later run takes some of them for finished.
     None,
 }
 

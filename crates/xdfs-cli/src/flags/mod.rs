@@ -275,10 +275,10 @@ pub(crate) struct SecurityFlags {
 
     /// How payload travels: private (as by default), or clear beside the protection.
     ///
-    /// With `clear`, who you are and everything but the content of files is protected as ever;
-    /// the content can be read by who listens on the way, and is guarded by check values, which
-    /// find errors but no deliberate change (a digest does: --digest blake3). It is faster. Only
-    /// servers that were started with `--protect clear` take it.
+    /// With `clear`, who you are and everything but the content of large files is protected as ever;
+    /// that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest names
+    /// another digest, which somebody in between can forge. Only servers that were started with
+    /// `--protect clear` take it.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(cp.limit_rate, Some(400_000_000));
         assert!(cp.no_resume && cp.force && cp.dry_run && cp.output.json);
         assert_eq!(cp.output.verbose, 1);
-        assert_eq!(cp.digest, DigestFlag::Blake3);
+        assert_eq!(cp.digest, Some(DigestFlag::Blake3));
         assert_eq!(cp.sources, ["a", "b"].map(OsString::from));
         assert_eq!(cp.target, OsString::from("xdfs://h/d/"));
         for long in ["--channels 3", "--block-size 64K", "--window 1M", "--force"] {

@@ -2,21 +2,15 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use xdfs_testkit::nobody::is_root;
+use xdfs_testkit::skip;
+
 use crate::support::{Place, Server, assert_content, content, xdfs};
 
 /// A file of settings with these lines and an owner called alice.
 fn config(place: &Place, lines: &str) -> String {
     let text = format!("listen = [\"127.0.0.1:0\"]\nowner = \"alice\"\n{lines}\n");
     place.make_here("xdfs.toml", text.as_bytes())
-}
-
-/// Whether the tests run as root; says so if not.
-fn is_root(place: &Place) -> bool {
-    let is_root = std::fs::metadata(place.path()).unwrap().uid() == 0;
-    if !is_root {
-        eprintln!("skipped: only root can give a session other ids");
-    }
-    is_root
 }
 
 /// User and group of an account that every Debian system has.
@@ -33,10 +27,10 @@ fn owner(account: &str) -> (u32, u32) {
 fn files_belong_to_the_account_of_the_user() {
     let place = Place::new();
     let file = config(&place, "[accounts]\nalice = \"games\"");
-    if !is_root(&place) {
+    if !is_root() {
         // It doesn't serve without.
         xdfs(["serve", "--config", &file]).fails(5, &["root"]);
-        return;
+        return skip::part("only root can give a session other ids");
     }
     for (path, mode) in [(place.path().to_owned(), 0o755), (place.root(), 0o777)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -60,8 +54,8 @@ fn settings_without_meaning_are_refused() {
     let place = Place::new();
     let file = config(&place, "[accounts]\nalice = \"games\"");
     xdfs(["serve", "--insecure", "--config", &file]).fails(2, &["[accounts]"]);
-    if !is_root(&place) {
-        return;
+    if !is_root() {
+        return skip::part("only root can give a session other ids");
     }
     for (lines, word) in [
         ("[accounts]", "empty"),

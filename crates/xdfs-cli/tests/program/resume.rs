@@ -109,14 +109,20 @@ fn a_changed_source_starts_over() {
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it did not come so far");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "it did not come so far"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Changes the first byte of a partial file, once nobody writes to it any more.
 fn damage(partial: &Path) {
-    let file = std::fs::File::options().read(true).write(true).open(partial);
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(partial);
     let mut file = file.unwrap();
     wait_until(|| file.try_lock().is_ok());
     let mut byte = [0];
@@ -143,7 +149,10 @@ fn what_was_kept_is_read_again_when_that_is_asked_for() {
             let (source, target) = if up { (here, there) } else { (there, here) };
             let with = |more: &[&str]| {
                 let mut line = program();
-                line.args(command).arg("--json").args(more).args([&source, &target]);
+                line.args(command)
+                    .arg("--json")
+                    .args(more)
+                    .args([&source, &target]);
                 line
             };
             let slow = &mut with(&["-v", "--limit-rate", "10M"]);

@@ -22,8 +22,7 @@ fn it_listens_on_several_addresses() {
 #[test]
 fn it_serves_ipv6() {
     if TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this machine has no IPv6");
-        return;
+        return xdfs_testkit::skip::test("this machine has no IPv6");
     }
     let place = Place::new();
     let server = Server::start_with(&place.root(), &["--listen", "[::1]:0"]);

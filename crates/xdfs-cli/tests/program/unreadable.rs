@@ -7,25 +7,20 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use xdfs_testkit::nobody::{self, is_root};
+
 use crate::support::{Place, Run, Running, Server, names, program, xdfs};
 
-const NOBODY: u32 = 65_534;
 const SETTINGS: &str = "XDFS_CONFIG_DIR";
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-fn is_root() -> bool {
-    // What this process makes is its own.
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::os::unix::fs::MetadataExt::uid(&file.as_file().metadata().unwrap()) == 0
-}
-
 /// Copies a folder for nobody.
 fn give_copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    chown(to, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(to, Some(nobody::ID), Some(nobody::ID)).unwrap();
     set_mode(to, 0o700);
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -34,7 +29,7 @@ fn give_copy(from: &Path, to: &Path) {
             give_copy(&from, &to);
         } else {
             fs::copy(&from, &to).unwrap();
-            chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&to, Some(nobody::ID), Some(nobody::ID)).unwrap();
         }
     }
 }
@@ -61,7 +56,10 @@ fn run_unprivileged(place: &Place, args: &[&str]) -> Run {
             };
         }
         other.env(SETTINGS, settings);
-        other.current_dir(place.path()).uid(NOBODY).gid(NOBODY);
+        other
+            .current_dir(place.path())
+            .uid(nobody::ID)
+            .gid(nobody::ID);
         command = other;
     }
     Running::start(command.args(args).stdin(Stdio::null())).wait()

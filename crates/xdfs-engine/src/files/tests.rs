@@ -205,3 +205,66 @@ fn under_a_lock_means_all_of_it() {
     step(&lock(handle)).unwrap();
     step(&shorten).unwrap();
 }
+
+/// The bytes between the old end and the new one become zeros, so that they change, too.
+#[test]
+fn growing_needs_a_lock_from_the_old_end_on() {
+    let scene = Scene::new();
+    let session = scene.session("u");
+    let handle = handle(done(session.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let step = |call: &FileCall| done(session.step(&scene.store, call, false));
+    let from = |offset| FileCall::Lock {
+        handle,
+        range: LockRange {
+            offset,
+            length: None,
+        },
+        exclusive: true,
+        lease_s: 60,
+        wait_ms: 0,
+    };
+    let grow = FileCall::SetLength {
+        handle,
+        locked: true,
+        length: 100,
+    };
+    step(&from(100)).unwrap();
+    assert_eq!(step(&grow).unwrap_err().code, Code::LockLost);
+    let length = || std::fs::metadata(scene.root().join("f")).unwrap().len();
+    assert_eq!(length(), 7);
+    step(&from(7)).unwrap();
+    step(&grow).unwrap();
+    assert_eq!(length(), 100);
+}
+
+#[test]
+fn a_write_of_several_pieces_needs_a_lock_on_each() {
+    let scene = Scene::new();
+    let session = scene.session("u");
+    let handle = handle(done(session.step(&scene.store, &opening(OWNER), false)).unwrap());
+    let step = |call: &FileCall| done(session.step(&scene.store, call, false));
+    let lock = |offset| FileCall::Lock {
+        handle,
+        range: LockRange {
+            offset,
+            length: Some(2),
+        },
+        exclusive: true,
+        lease_s: 60,
+        wait_ms: 0,
+    };
+    let at = |offset| Extent { offset, length: 2 };
+    let write = FileCall::Write {
+        handle,
+        locked: true,
+        extents: vec![at(0), at(4)],
+        bytes: Arc::new(b"xxyy".to_vec()),
+    };
+    step(&lock(0)).unwrap();
+    assert_eq!(step(&write).unwrap_err().code, Code::LockLost);
+    let found = || std::fs::read(scene.root().join("f")).unwrap();
+    assert_eq!(found(), b"content");
+    step(&lock(4)).unwrap();
+    step(&write).unwrap();
+    assert_eq!(found(), b"xxntyyt");
+}

@@ -26,7 +26,7 @@ impl Store for Broken {
         panic!("on purpose")
     }
 
-    fn write_pack(&self, root: &[u8], _: bool, _: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], _: PackHow, _: &[u8]) -> Result<Failures, Fault> {
         assert_ne!(root, b"bad", "on purpose");
         Ok(Failures::default())
     }
@@ -84,7 +84,7 @@ fn arriving(length: usize) -> Arriving {
     Arriving {
         store,
         root: Vec::new(),
-        overwrite: false,
+        how: PackHow::default(),
         memory: Some(Buffer::of(vec![0xff; length + 1], length)),
         is_begun: false,
         length,

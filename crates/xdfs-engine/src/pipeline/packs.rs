@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
 use xdfs_proto::pack::Wish;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Retry};
+use xdfs_store::PackHow;
 
 use super::transfer::{Moved, permille};
 use super::{Pipeline, Role};
@@ -109,18 +110,26 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Takes a pack that is offered.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, overwrite) = match (&self.role, self.transfers.get(&offer.file)) {
+        let (store, root, how) = match (&self.role, self.transfers.get(&offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
                 std::sync::Arc::clone(store),
                 offer.path.clone(),
-                offer.overwrite,
+                PackHow {
+                    overwrite: offer.overwrite,
+                    relaxed: offer.relaxed,
+                },
             ),
             (Role::Initiator(_), Some(transfer)) => {
                 let Some(target) = &transfer.target else {
                     return;
                 };
                 let store = std::sync::Arc::clone(&target.store);
-                (store, target.path.clone(), transfer.overwrite)
+                let how = PackHow {
+                    overwrite: transfer.overwrite,
+                    // Who takes it here knows whether it is.
+                    relaxed: false,
+                };
+                (store, target.path.clone(), how)
             }
             (Role::Initiator(_), None) => return,
         };
@@ -135,7 +144,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
         let threads = &self.packs.threads;
-        let pack = threads.arriving(store, root.clone(), overwrite, length);
+        let pack = threads.arriving(store, root.clone(), how, length);
         self.packs.arriving.insert(offer.file, pack);
         let opened = self
             .receiver
@@ -219,5 +228,6 @@ pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> 
         dry_run: false,
         pack: true,
         sparse: false,
+        relaxed: false,
     }
 }

@@ -150,7 +150,8 @@ impl<K: Kernel> Pipeline<K> {
                 continue;
             };
             channel.idle_queued = false;
-            if channel.is_open() && channel.writable && !channel.has_pending() && !channel.leaving {
+            let takes = channel.is_open() && channel.writable && !channel.has_pending();
+            if takes && !self.set.is_leaving(channel.index) {
                 return Some(slot);
             }
         }
@@ -188,7 +189,8 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.put_back(extent);
             return false;
         };
-        let (index, check) = (channel.index, channel.checks());
+        let clear = channel.is_clear(self.sender.may_be_clear(extent));
+        let (index, check) = (channel.index, channel.checks(clear));
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {
@@ -221,7 +223,7 @@ impl<K: Kernel> Pipeline<K> {
                 let header = BlockHeader {
                     file: extent.file,
                     check,
-                    clear: false,
+                    clear,
                     offset: extent.range.start,
                     // A block is never longer than the session's block size, a `u32`.
                     length: u32::try_from(len).unwrap_or(u32::MAX),

@@ -125,6 +125,7 @@ impl<K: Kernel> Pipeline<K> {
                 target,
                 name,
                 pack,
+                relaxed,
             }) => {
                 let offer = Offer {
                     file: job.file,
@@ -140,6 +141,7 @@ impl<K: Kernel> Pipeline<K> {
                     dry_run: job.dry_run,
                     pack,
                     sparse: source.info().sparse,
+                    relaxed,
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {
@@ -343,7 +345,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn tick_transfer(&mut self, file: FileId) {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
-        let channels = self.live;
+        let channels = self.live();
         let Some(transfer) = self.transfers.get_mut(&file) else {
             return;
         };
@@ -360,7 +362,7 @@ impl<K: Kernel> Pipeline<K> {
             } else {
                 self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
                 let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
-                self.receiver.fail(file, fault);
+                self.receiver.cancel(file, fault);
             }
             return;
         }
@@ -381,7 +383,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.sender.has_file(file) {
             self.sender.fail(file, fault);
         } else if self.receiver.has_file(file) {
-            self.receiver.fail(file, fault);
+            self.receiver.cancel(file, fault);
         } else {
             self.transfer_ended(file, Err(fault));
         }

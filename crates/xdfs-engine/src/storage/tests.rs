@@ -1,4 +1,6 @@
-//! A sink that panics.
+//! Sinks that panic, and the order in which one is written.
+
+use std::sync::{Arc, Mutex};
 
 use xdfs_proto::digest::BlockHasher;
 use xdfs_store::Capabilities;
@@ -174,10 +176,22 @@ fn what_was_left_is_read_again_in_steps() {
         let sink = unverified(broken, 100);
         storage.attach(file, sink, kind, 1, true).unwrap();
         match (broken, next(&mut storage)) {
-            (Broken::Nowhere, Completion::Verified { file: done, durable }) => {
+            (
+                Broken::Nowhere,
+                Completion::Verified {
+                    file: done,
+                    durable,
+                },
+            ) => {
                 assert_eq!((done, durable.len()), (file, 1));
             }
-            (_, Completion::Failed { file: failed, fault }) => {
+            (
+                _,
+                Completion::Failed {
+                    file: failed,
+                    fault,
+                },
+            ) => {
                 assert_eq!((failed, fault.code), (file, Code::Internal));
             }
             other => panic!("{other:?}"),
@@ -196,7 +210,9 @@ fn what_is_read_again_holds_nobody_up() {
     let kind = DigestKind::None;
     for file in [1, 2] {
         let endless = unverified(Broken::Nowhere, usize::MAX);
-        storage.attach(FileId(file), endless, kind, 1, true).unwrap();
+        storage
+            .attach(FileId(file), endless, kind, 1, true)
+            .unwrap();
     }
     storage.submit(FileId(1), Job::Detach(FileId(1)));
     let file = FileId(3);
@@ -234,4 +250,96 @@ fn what_is_read_again_holds_nobody_up() {
         other => panic!("{other:?}"),
     }
     storage.finish();
+}
+
+/// A sink of bytes in memory; a hole fills its range with zeros.
+#[derive(Debug)]
+struct MemorySink(Arc<Mutex<Vec<u8>>>);
+
+impl MemorySink {
+    fn put(&self, offset: u64, bytes: &[u8]) {
+        let at = usize::try_from(offset).unwrap();
+        self.0.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl Sink for MemorySink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_writes: true,
+            slow_writes: false,
+            durable: false,
+            atomic_publish: true,
+        }
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
+        self.put(offset, &bytes);
+        Ok(())
+    }
+
+    fn hole(&mut self, range: ByteRange) {
+        self.put(range.start, &vec![0; usize::try_from(range.len()).unwrap()]);
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn record(&mut self, _: &[Fragment]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn publish(&mut self, _: u64, _: &[Fragment]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// What a damaged block left is replaced by what comes again, wherever the damaged one began.
+#[test]
+fn what_comes_later_wins() {
+    let poller = Poller::new().unwrap();
+    for is_hole in [false, true] {
+        let mut pool = BufferPool::new(8, 10);
+        let mut storage = Storage::new(poller.notifier(), None);
+        let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
+        let file = FileId(1);
+        let sink = Box::new(MemorySink(Arc::clone(&bytes)));
+        storage
+            .attach(file, sink, DigestKind::None, 0, false)
+            .unwrap();
+        let mut write = |offset, text: &[u8]| {
+            let mut buffer = pool.take().unwrap();
+            buffer[..text.len()].copy_from_slice(text);
+            Job::Write {
+                file,
+                offset,
+                buffer,
+                len: text.len(),
+            }
+        };
+        storage.submit(file, write(4, b"damaged."));
+        let again = if is_hole {
+            Job::Hole {
+                file,
+                range: ByteRange { start: 2, end: 10 },
+            }
+        } else {
+            write(2, b"correct.")
+        };
+        storage.submit(file, again);
+        storage.submit(file, Job::Publish { file, length: 12 });
+        assert!(matches!(next(&mut storage), Completion::Published { .. }));
+        let expected: &[u8; 12] = match is_hole {
+            true => b"--\0\0\0\0\0\0\0\0d.",
+            false => b"--correct.d.",
+        };
+        assert_eq!(**bytes.lock().unwrap(), *expected);
+        storage.finish();
+    }
 }

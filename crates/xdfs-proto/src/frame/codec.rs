@@ -32,6 +32,8 @@ const OFFER_MTIME: u8 = 1 << 5;
 const OFFER_PACK: u8 = 1 << 6;
 /// XFTSMU, OFFER: the source is sparse.
 const OFFER_SPARSE: u8 = 1 << 7;
+/// XFTSMU of a pack: its files may get their names before they are durable.
+const OFFER_RELAXED: u8 = 1 << 7;
 /// XFTSM: the length is given.
 const REQUEST_LENGTH: u8 = 1 << 0;
 /// XFTSM: a pack is asked for.
@@ -499,7 +501,8 @@ impl Offer {
             | flag(self.mode.is_some(), OFFER_MODE)
             | flag(self.mtime_ns.is_some(), OFFER_MTIME)
             | flag(self.pack, OFFER_PACK)
-            | flag(self.sparse, OFFER_SPARSE)
+            | flag(self.sparse && !self.pack, OFFER_SPARSE)
+            | flag(self.relaxed && self.pack, OFFER_RELAXED)
     }
 
     fn encode_body(&self, w: &mut Writer<'_>) {
@@ -528,14 +531,14 @@ impl Offer {
             overwrite: flags & OFFER_OVERWRITE != 0,
             dry_run: flags & OFFER_DRY_RUN != 0,
             pack: flags & OFFER_PACK != 0,
-            sparse: flags & OFFER_SPARSE != 0,
+            sparse: flags & (OFFER_SPARSE | OFFER_PACK) == OFFER_SPARSE,
+            relaxed: flags & (OFFER_RELAXED | OFFER_PACK) == OFFER_RELAXED | OFFER_PACK,
         };
         let sizes = 1..=PACK_BYTES_MAX as u64;
         let fits = offer.length.is_some_and(|length| sizes.contains(&length));
         let plain = offer.tag == SourceTag::default()
             && offer.resume == Resume::Never
             && !offer.dry_run
-            && !offer.sparse
             && offer.mode.is_none()
             && offer.mtime_ns.is_none()
             && offer.name.is_empty();

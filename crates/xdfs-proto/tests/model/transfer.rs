@@ -123,6 +123,7 @@ impl World {
             dry_run: false,
             pack: bounds.pack,
             sparse: false,
+            relaxed: false,
         };
         world.sender.set_block_size_max(BLOCK as u32);
         world.sender.offer(offer, true);

@@ -29,6 +29,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 
@@ -695,15 +696,150 @@ fn x35_what_failed_is_told_and_its_blocks_are_discarded() {
 }
 
 #[test]
-fn x35_the_peer_is_not_told_of_its_own_failure() {
+fn x51_a_sender_that_cancels_is_answered_once() {
     let mut receiver = accepted(Some(BLOCK));
     let cancel = Frame::Cancel { file: FileId(1) };
-    receiver.handle_frame(A, cancel).expect("a cancel");
+    receiver.handle_frame(A, cancel.clone()).expect("a cancel");
     let said = outputs(&mut receiver);
-    let [Output::Failed { fault, .. }] = &said[..] else {
+    let [Output::Transmit(answer), Output::Failed { fault, .. }] = &said[..] else {
         panic!("{said:?}");
     };
+    assert_eq!(*answer, cancel);
     assert_eq!(fault.code, Code::Cancelled);
+    // Two sides that answer each other's CANCEL would never end.
+    receiver.handle_frame(A, cancel.clone()).expect("a cancel");
+    assert_eq!(outputs(&mut receiver), []);
+    receiver.channel_down(A);
+    assert_eq!(frames(&mut receiver), [cancel]);
+}
+
+#[test]
+fn x51_a_refused_request_needs_no_answer() {
+    let mut receiver = fresh();
+    receiver.request(Request {
+        file: FileId(1),
+        path: b"source".to_vec(),
+        offset: 0,
+        length: None,
+        digest: KIND,
+        pack: None,
+    });
+    outputs(&mut receiver);
+    let fault = Fault::new(Code::NotFound, "open", "it isn't there").remote();
+    receiver.withdraw(FileId(1), fault);
+    assert!(matches!(
+        outputs(&mut receiver)[..],
+        [Output::Failed { .. }]
+    ));
+}
+
+/// A machine that publishes file 1, and has nothing to say.
+fn publishing() -> Receiver {
+    let mut receiver = accepted(Some(BLOCK));
+    assert!(take(&mut receiver, A, 0, BLOCK));
+    let end = eofr(BLOCK, zeros(BLOCK));
+    receiver.handle_frame(A, end).expect("the end");
+    let said = outputs(&mut receiver);
+    assert!(matches!(said[..], [Output::Publish { .. }]), "{said:?}");
+    receiver
+}
+
+#[test]
+fn x50_whoever_cancels_what_is_published_is_told_so() {
+    let fault = Fault::new(Code::SourceChanged, "read", "it shrank");
+    let cancelled = Fault::new(Code::Cancelled, "receive", "stopped by the user");
+    let events: [&dyn Fn(&mut Receiver); 3] = [
+        &|receiver| {
+            let cancel = Frame::Cancel { file: FileId(1) };
+            receiver.handle_frame(B, cancel).expect("a cancel");
+        },
+        &|receiver| receiver.withdraw(FileId(1), fault.clone().remote()),
+        &|receiver| receiver.cancel(FileId(1), cancelled.clone()),
+    ];
+    for event in events {
+        let mut receiver = publishing();
+        event(&mut receiver);
+        assert_eq!(outputs(&mut receiver), []);
+        receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+        assert!(matches!(
+            outputs(&mut receiver)[..],
+            [
+                Output::Transmit(Frame::Published { .. }),
+                Output::Finished { .. }
+            ]
+        ));
+    }
+}
+
+#[test]
+fn x50_a_store_that_can_not_publish_fails_the_file() {
+    let mut receiver = publishing();
+    receiver.fail(
+        FileId(1),
+        Fault::new(Code::NoSpace, "publish", "it is full"),
+    );
+    assert!(matches!(
+        outputs(&mut receiver)[..],
+        [
+            Output::Transmit(Frame::Exception { .. }),
+            Output::Failed { .. }
+        ]
+    ));
+    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    assert_eq!(outputs(&mut receiver), []);
+}
+
+/// Files 1 to `n` are refused, one after the other.
+fn refuse_all(receiver: &mut Receiver, n: u32) {
+    for file in 1..=n {
+        let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+        receiver.refuse(offer(file, Some(BLOCK)), &fault);
+    }
+    outputs(receiver);
+}
+
+fn is_forgotten(said: &[Output]) -> bool {
+    matches!(said, [Output::Transmit(Frame::Exception { fault, .. })]
+        if fault.code == Code::LimitExceeded && fault.cause.contains("kept"))
+}
+
+#[test]
+fn m9_the_word_on_a_file_is_kept_for_the_last_64_and_then_forgotten_aloud() {
+    let again = Frame::Xftsmu(offer(1, Some(BLOCK)));
+    let end = eofr(BLOCK, zeros(BLOCK));
+    for frame in [again, end] {
+        let mut receiver = fresh();
+        refuse_all(&mut receiver, 64);
+        receiver.handle_frame(A, frame.clone()).expect("again");
+        assert!(matches!(
+            &outputs(&mut receiver)[..],
+            [Output::Transmit(Frame::Exception { fault, .. })]
+                if fault.code == Code::ShuttingDown
+        ));
+        let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+        receiver.refuse(offer(65, Some(BLOCK)), &fault);
+        outputs(&mut receiver);
+        receiver.handle_frame(A, frame).expect("again");
+        let said = outputs(&mut receiver);
+        assert!(is_forgotten(&said), "{said:?}");
+    }
+}
+
+#[test]
+fn m7_a_number_1024_behind_counts_as_used_and_its_sender_is_told() {
+    for (number, opens) in [(1025, true), (1024, false)] {
+        let mut receiver = fresh();
+        receiver
+            .handle_frame(A, Frame::Xftsmu(offer(2048, Some(BLOCK))))
+            .expect("an offer");
+        outputs(&mut receiver);
+        receiver
+            .handle_frame(A, Frame::Xftsmu(offer(number, Some(BLOCK))))
+            .expect("a slow channel");
+        let said = outputs(&mut receiver);
+        assert_eq!(matches!(said[..], [Output::Open(_)]), opens, "{said:?}");
+        assert_eq!(is_forgotten(&said), !opens, "{said:?}");
+    }
 }
 
 #[test]

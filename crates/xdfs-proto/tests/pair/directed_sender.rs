@@ -32,6 +32,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 
@@ -454,6 +455,173 @@ fn s18_a_refused_request_is_refused_once() {
     sender.channel_down(A);
     assert_eq!(frames(&mut sender), word);
     assert!(sender.was_offered(FILE));
+}
+
+/// A sender that has sent all of file 1 and its end.
+fn ended() -> Sender {
+    let mut sender = accepted(Some(BLOCK));
+    send(&mut sender, A);
+    outputs(&mut sender);
+    sender
+}
+
+fn cancelled() -> Fault {
+    Fault::new(Code::Cancelled, "send the file", "stopped by the user")
+}
+
+#[test]
+fn x51_a_file_cancelled_after_its_end_is_what_the_receiver_says() {
+    let cancel = Frame::Cancel { file: FILE };
+    let answers = [
+        (published(BLOCK, zeros(BLOCK)), true),
+        (cancel.clone(), false),
+    ];
+    for (answer, is_published) in answers {
+        let mut sender = ended();
+        sender.fail(FILE, cancelled());
+        assert_eq!(outputs(&mut sender), [Output::Transmit(cancel.clone())]);
+        assert!(!sender.is_idle());
+        // A second word of this side changes nothing, and nothing is sent any more.
+        sender.fail(FILE, Fault::new(Code::SourceChanged, "read", "it shrank"));
+        repeat(&mut sender, 0, BLOCK).expect("it crossed the cancel");
+        assert_eq!(sender.next_extent(A), None);
+        assert_eq!(outputs(&mut sender), []);
+        // What may be lost is said again, with the end: the receiver may have forgotten the file.
+        sender.channel_down(B);
+        let said = frames(&mut sender);
+        assert!(
+            matches!(&said[..], [Frame::Eofr { .. }, again] if *again == cancel),
+            "{said:?}"
+        );
+        sender.handle_frame(A, answer, NOW).expect("an answer");
+        match &outputs(&mut sender)[..] {
+            [Output::Finished { .. }] => assert!(is_published),
+            [Output::Failed { fault, .. }] => {
+                assert_eq!((is_published, fault), (false, &cancelled()))
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(sender.is_idle());
+    }
+}
+
+#[test]
+fn x51_before_its_end_was_sent_a_file_is_over_at_once() {
+    let mut sender = accepted(Some(2 * BLOCK));
+    send(&mut sender, A);
+    sender.fail(FILE, cancelled());
+    assert!(matches!(
+        outputs(&mut sender)[..],
+        [
+            Output::Transmit(Frame::Cancel { .. }),
+            Output::Failed { .. }
+        ]
+    ));
+    sender.fail(FILE, cancelled());
+    assert_eq!(outputs(&mut sender), []);
+}
+
+#[test]
+fn x51_a_pack_that_is_cancelled_ahead_of_accept_is_offered_again_with_it() {
+    let mut sender = pack_offered(BLOCK);
+    offers(&mut sender, A);
+    send(&mut sender, A);
+    outputs(&mut sender);
+    sender.fail(FILE, cancelled());
+    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel { .. }]));
+    sender.channel_down(A);
+    let said = frames(&mut sender);
+    assert!(
+        matches!(said[..], [Frame::Xftsmu(_), Frame::Cancel { .. }]),
+        "{said:?}"
+    );
+    // The offer overtook the cancel.
+    sender
+        .handle_frame(B, accept(BLOCK as u32, &[]), NOW)
+        .expect("an answer");
+    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel { .. }]));
+    assert!(sender.next_extent(B).is_none());
+    let cancel = Frame::Cancel { file: FILE };
+    sender.handle_frame(B, cancel, NOW).expect("an answer");
+    assert!(matches!(outputs(&mut sender)[..], [Output::Failed { .. }]));
+}
+
+#[test]
+fn m9_a_sender_tells_that_it_has_forgotten_a_file() {
+    let limits = Limits {
+        ended_files_kept: 1,
+        ..Limits::default()
+    };
+    let mut sender = Sender::new(limits, 1);
+    sender.channel_up(A, NOW);
+    let fault = Fault::new(Code::NotFound, "open", "no such file");
+    sender.refuse(FileId(1), &fault);
+    outputs(&mut sender);
+    let code = |sender: &mut Sender| match &frames(sender)[..] {
+        [Frame::Exception { fault, .. }] => fault.code,
+        other => panic!("{other:?}"),
+    };
+    sender.requested_again(FileId(1));
+    assert_eq!(code(&mut sender), Code::NotFound);
+    sender.refuse(FileId(2), &fault);
+    outputs(&mut sender);
+    sender.requested_again(FileId(1));
+    assert_eq!(code(&mut sender), Code::LimitExceeded);
+}
+
+#[test]
+fn m2_a_channel_that_progressed_is_not_closed_when_all_stall() {
+    let stall = Limits::default().stall_timeout;
+    let mut sender = accepted(Some(99 * BLOCK));
+    send(&mut sender, A);
+    send(&mut sender, A);
+    for n in 1..=8 {
+        send(&mut sender, B);
+        ack(&mut sender, B, n).expect("B goes on");
+    }
+    send(&mut sender, B);
+    outputs(&mut sender);
+    // What B did before A's own progress is no sign that A stands still.
+    let at = stall / 2;
+    sender
+        .handle_frame(A, Frame::Ack { data_frames: 1 }, at)
+        .expect("A goes on");
+    for n in 1..6 {
+        sender.handle_timeout(at + n * stall);
+        assert_eq!(outputs(&mut sender), []);
+    }
+}
+
+#[test]
+fn x19_what_is_asked_for_twice_before_it_went_counts_once() {
+    let mut sender = accepted(Some(3 * BLOCK));
+    for _ in 0..3 {
+        send(&mut sender, A);
+    }
+    ack(&mut sender, A, 3).expect("all");
+    assert_eq!(sender.progress(FILE), 3 * BLOCK);
+    repeat(&mut sender, 0, BLOCK).expect("damaged");
+    repeat(&mut sender, 0, BLOCK).expect("asked again after a lost channel");
+    assert_eq!(sender.progress(FILE), 2 * BLOCK);
+    assert!(send(&mut sender, A).again);
+    assert_eq!(sender.next_extent(A), None);
+    ack(&mut sender, A, 4).expect("again");
+    assert_eq!(sender.progress(FILE), 3 * BLOCK);
+}
+
+#[test]
+fn x15_what_goes_again_is_not_widened() {
+    let mut sender = accepted(Some(4 * BLOCK));
+    send(&mut sender, A);
+    repeat(&mut sender, 0, BLOCK).expect("damaged");
+    let extent = sender.next_extent(A).expect("it goes again");
+    assert!(extent.again);
+    // What follows was never read: as a part of what goes again its digest would be missing.
+    assert_eq!(sender.widen_hole(extent, 4 * BLOCK), extent.range);
+    sender.assign(A, extent, NOW);
+    let next = sender.next_extent(A).expect("the rest");
+    assert_eq!((next.range, next.again), (range(BLOCK, 2 * BLOCK), false));
+    assert_eq!(sender.widen_hole(next, 4 * BLOCK), range(BLOCK, 4 * BLOCK));
 }
 
 #[test]

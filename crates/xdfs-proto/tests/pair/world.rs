@@ -29,6 +29,7 @@ pub(crate) struct Mishaps {
     pub(crate) crashes: usize,
     pub(crate) corrupt_blocks: usize,
     pub(crate) silent_corruptions: usize,
+    pub(crate) damaged_headers: usize,
     pub(crate) duplicates: usize,
     pub(crate) failures: usize,
     pub(crate) stalls: usize,
@@ -64,6 +65,9 @@ pub(crate) struct Tally {
     pub(crate) holes: usize,
     pub(crate) discarded: usize,
     pub(crate) ahead: usize,
+    pub(crate) forgotten: usize,
+    pub(crate) asked: usize,
+    pub(crate) damaged: usize,
     pub(crate) steps: usize,
 }
 
@@ -128,6 +132,11 @@ impl World {
         if rng.chance(300) {
             limits.resume_ranges_max = 1 + rng.below(3);
         }
+        if rng.chance(300) {
+            // Little is kept of files that are over.
+            limits.ended_files_kept = 1 + rng.below(2);
+            limits.file_numbers_kept = 4 + rng.below(4) as u32;
+        }
         let download = rng.chance(500);
         let plans: Vec<Plan> = (0..1 + rng.below(5))
             .map(|_| {
@@ -152,6 +161,7 @@ impl World {
                 crashes: rng.below(3),
                 corrupt_blocks: *rng.pick(&[0, 1, 3, 30]),
                 silent_corruptions: usize::from(rng.chance(80)),
+                damaged_headers: *rng.pick(&[0, 0, 1, 2]),
                 duplicates: rng.below(6),
                 failures: usize::from(rng.chance(200)),
                 stalls: rng.below(3),
@@ -205,7 +215,7 @@ impl World {
             self.disturb();
             let steps = self.enabled();
             if steps.is_empty() {
-                if self.settle_unheard() {
+                if self.settle_unheard() || self.ask_again() {
                     continue;
                 }
                 break;
@@ -226,15 +236,28 @@ impl World {
         let mut any = false;
         for (&file, &i) in &self.session.plans {
             let plan = &mut self.plans[i];
-            if plan.at_receiver.is_none() && !self.session.receiver.was_offered(file) {
+            if plan.at_receiver.is_none() && !self.session.receiver.has_file(file) {
                 plan.at_receiver.clone_from(&plan.at_sender);
                 any |= plan.at_sender.is_some();
-            } else if plan.at_sender.is_none() && !self.session.sender.was_offered(file) {
+            } else if plan.at_sender.is_none() && !self.session.sender.has_file(file) {
                 plan.at_sender.clone_from(&plan.at_receiver);
                 any |= plan.at_receiver.is_some();
             }
         }
         any
+    }
+
+    /// Time passes, and what has no answer is said again. Whether there was anything.
+    fn ask_again(&mut self) -> bool {
+        let up = |side: fn(&Link) -> bool| self.session.links.iter().any(side);
+        if !up(|l| l.sender_up) || !up(|l| l.receiver_up) {
+            return false;
+        }
+        self.session.sender.ask_again();
+        self.session.receiver.ask_again();
+        self.drive();
+        self.tally.asked += 1;
+        !self.enabled().is_empty()
     }
 
     fn unstarted(&self) -> Option<usize> {
@@ -316,6 +339,10 @@ impl World {
             let of_receiver = self.rng.chance(500);
             self.end_session(of_receiver);
         }
+        if self.mishaps.duplicates > 0 && self.rng.chance(10) {
+            self.mishaps.duplicates -= 1;
+            self.ask_again();
+        }
         if self.rng.chance(20) {
             self.checkpoint();
         }
@@ -362,7 +389,10 @@ impl World {
         if at_sender && session.sender.has_file(file) {
             session.sender.fail(file, fault);
         } else if !at_sender && session.receiver.has_file(file) {
-            session.receiver.fail(file, fault);
+            match code {
+                Code::Cancelled => session.receiver.cancel(file, fault),
+                _ => session.receiver.fail(file, fault),
+            }
         } else {
             return;
         }
@@ -415,13 +445,7 @@ impl World {
                 let index = self.session.links[i].index;
                 self.session.sender.channel_down(index);
             }
-            Step::ReceiverNotices(i) => {
-                let link = &mut self.session.links[i];
-                link.receiver_up = false;
-                link.arriving = None;
-                link.to_receiver.clear();
-                self.session.receiver.channel_down(link.index);
-            }
+            Step::ReceiverNotices(i) => self.receiver_loses(i),
         }
         self.drive();
         let links = &self.session.links;
@@ -429,6 +453,14 @@ impl World {
         if lost && self.plans.iter().any(|p| !p.is_over()) && self.joins == 0 {
             self.end_session(false);
         }
+    }
+
+    fn receiver_loses(&mut self, i: usize) {
+        let link = &mut self.session.links[i];
+        link.receiver_up = false;
+        link.arriving = None;
+        link.to_receiver.clear();
+        self.session.receiver.channel_down(link.index);
     }
 
     /// The session is gone: the receiver keeps what is durable, or all of it if it lives on.
@@ -502,6 +534,7 @@ impl World {
             dry_run: plan.dry_run,
             pack: plan.pack,
             sparse: false,
+            relaxed: false,
         }
     }
 
@@ -634,6 +667,18 @@ impl World {
             offset: start,
             length: payload.len() as u32,
         };
+        if self.mishaps.damaged_headers > 0 && self.rng.chance(200) {
+            self.mishaps.damaged_headers -= 1;
+            let mut bytes = header.encode();
+            for _ in 0..1 + self.rng.below(2) {
+                let bit = self.rng.below(8 * bytes.len());
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            if bytes != header.encode() {
+                self.put(i, Packet::Damaged(bytes));
+                return;
+            }
+        }
         self.put(i, Packet::Block(header, payload));
     }
 
@@ -669,10 +714,16 @@ impl World {
                     taken,
                 });
             }
+            Some(Packet::Damaged(bytes)) => {
+                assert!(!BlockHeader::is_sound(&bytes), "{bytes:?} is believed");
+                self.tally.damaged += 1;
+                session.links[i].cut = true;
+                self.receiver_loses(i);
+            }
             Some(Packet::Frame(Frame::Exception {
                 scope: Scope::File(file),
                 fault,
-            })) => session.receiver.fail(file, fault),
+            })) => session.receiver.withdraw(file, fault),
             Some(Packet::Frame(frame)) => session
                 .receiver
                 .handle_frame(index, frame)
@@ -724,6 +775,7 @@ impl World {
             } => session.sender.fail(file, fault),
             Frame::Xftsm(request) => {
                 if session.sender.was_offered(request.file) {
+                    session.sender.requested_again(request.file);
                     return;
                 }
                 if self.mishaps.failures > 0 && self.rng.chance(100) {
@@ -924,6 +976,18 @@ impl World {
             let plan = &self.plans[i];
             assert!(plan.is_over(), "deadlock at file {i}: {}", self.state());
             let published = self.sinks[i].published.as_ref();
+            // Neither side reports a failure of what stands under its name, nor the other way: unless
+            // the sender was told that nothing is known of it any more.
+            let unknown = matches!(&plan.at_sender, Some(Err(fault)) if is_forgotten(fault));
+            self.tally.forgotten += usize::from(unknown);
+            let agree = plan.at_sender.as_ref().map(Result::is_ok)
+                == plan.at_receiver.as_ref().map(Result::is_ok);
+            assert!(
+                agree || unknown || plan.dry_run,
+                "file {i}: {:?}, {:?}",
+                plan.at_sender,
+                plan.at_receiver
+            );
             match &plan.at_receiver {
                 Some(Ok(())) if !plan.dry_run => {
                     assert_eq!(published, Some(&plan.source.bytes));
@@ -950,7 +1014,8 @@ impl World {
 impl Plan {
     fn check_result(&self, result: &Result<(), Fault>) {
         if let Err(fault) = result {
-            assert!(self.may_fail, "failed without a reason: {fault}");
+            let may_fail = self.may_fail || is_forgotten(fault);
+            assert!(may_fail, "failed without a reason: {fault}");
         }
     }
 }
@@ -993,6 +1058,11 @@ impl Session {
         );
         taken.insert(range);
     }
+}
+
+/// The other side keeps nothing of the file any more.
+fn is_forgotten(fault: &Fault) -> bool {
+    fault.code == Code::LimitExceeded && fault.cause.contains("kept any more")
 }
 
 /// What a request for a pack names doesn't matter here.

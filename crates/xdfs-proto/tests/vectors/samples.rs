@@ -198,6 +198,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     };
     let stream = Offer {
         path: vec![b'/', 0xff, b'x'],
@@ -306,6 +307,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         dry_run: false,
         pack: true,
         sparse: false,
+        relaxed: false,
         file: FILE,
     };
     vec![

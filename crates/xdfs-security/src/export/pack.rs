@@ -16,7 +16,7 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{PackChange, PackRules, Store};
+use xdfs_store::{PackChange, PackHow, PackRules, Store};
 
 use super::Rights;
 use super::builtin::BuiltIn;
@@ -66,7 +66,7 @@ impl ExportStore {
     pub(super) fn carry_out(
         &self,
         root: &[u8],
-        overwrite: bool,
+        how: PackHow,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
         let tree = self.tree(WRITE, root)?;
@@ -80,7 +80,7 @@ impl ExportStore {
         let mut rules = Rules {
             tree: &tree,
             terms: &terms,
-            overwrite,
+            how,
             counted,
             held,
         };
@@ -96,6 +96,13 @@ impl ExportStore {
         }
         let (failures, _) = result.map_err(|fault| terms.fault(fault))?;
         Ok(failures.map(|fault| terms.fault(fault)))
+    }
+
+    pub(super) fn do_packs_wait(&self, root: &[u8]) -> bool {
+        self.tree(WRITE, root).is_ok_and(|tree| {
+            let inner = trimmed(&tree.located.inner);
+            tree.folder.files.packs_wait(inner)
+        })
     }
 
     /// Finds a directory and opens its export.
@@ -247,7 +254,7 @@ fn makes_name(entry: &Entry<'_>) -> bool {
 struct Rules<'a> {
     tree: &'a Tree<'a>,
     terms: &'a Terms,
-    overwrite: bool,
+    how: PackHow,
     counted: Option<&'a Counted>,
     held: Held,
 }
@@ -288,7 +295,7 @@ impl PackRules for Rules<'_> {
             }
             _ => {}
         }
-        let replace = self.overwrite && rights.contains(Rights::WRITE);
+        let replace = self.how.overwrite && rights.contains(Rights::WRITE);
         self.charge(entry, replace)?;
         Ok(replace)
     }
@@ -299,6 +306,10 @@ impl PackRules for Rules<'_> {
             self.held.directories += 1;
         }
         Ok(())
+    }
+
+    fn is_relaxed(&self) -> bool {
+        self.how.relaxed
     }
 
     fn counts(&self) -> bool {

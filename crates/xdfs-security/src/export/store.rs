@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
+use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
@@ -257,8 +257,12 @@ impl Store for ExportStore {
         self.grant(root, wish, pack)
     }
 
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
-        self.carry_out(root, overwrite, pack)
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        self.carry_out(root, how, pack)
+    }
+
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        self.do_packs_wait(root)
     }
 
     fn call(

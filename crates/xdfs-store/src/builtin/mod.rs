@@ -13,7 +13,9 @@ use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use crate::{FileRequest, LocalStore, OpenedFile, OpenedSink, SinkRequest, Source, Store};
+use crate::{
+    FileRequest, LocalStore, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store,
+};
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";
@@ -130,11 +132,15 @@ impl Store for ServerStore {
         }
     }
 
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
         match built_in(root) {
-            None => self.files.write_pack(root, overwrite, pack),
+            None => self.files.write_pack(root, how, pack),
             Some(name) => Err(no_directory("write a pack", name)),
         }
+    }
+
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        built_in(root).is_none() && self.files.packs_wait(root)
     }
 
     fn call(

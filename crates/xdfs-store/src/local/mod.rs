@@ -8,6 +8,7 @@
 //! verified and durable; what is durable before that is kept in a [`journal`].
 
 mod calls;
+mod file_systems;
 pub mod journal;
 mod journal_file;
 mod pack;
@@ -20,7 +21,7 @@ mod source;
 mod target;
 mod zeros;
 
-pub use pack::{Added, PackChange, PackRules, PackSource};
+pub use pack::{Added, PackChange, PackHow, PackRules, PackSource};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Entry, Failures, Keep, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{Code, Fault};
-use xdfs_sys::fs::{self, Dir};
+use xdfs_sys::fs::{self, Dir, SyncKind};
 
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
@@ -174,15 +175,33 @@ impl Store for LocalStore {
         Ok(())
     }
 
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
-        struct All(bool);
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        struct All(PackHow);
         impl PackRules for All {
             fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
-                Ok(self.0)
+                Ok(self.0.overwrite)
+            }
+
+            fn is_relaxed(&self) -> bool {
+                self.0.relaxed
             }
         }
-        let (failures, _) = pack::write(self, root, pack, &mut All(overwrite))?;
+        let (failures, _) = pack::write(self, root, pack, &mut All(how))?;
         Ok(failures)
+    }
+
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        let paths = calls::Paths { store: self };
+        let dir = paths.enter(root).or_else(|_| {
+            // It is made in the one above it, if that is there.
+            let (above, _) = path::split(root.strip_suffix(b"/").unwrap_or(root));
+            let above: &[u8] = match (above.is_empty(), self.root.is_some()) {
+                (true, false) => b".",
+                _ => above,
+            };
+            paths.enter(above)
+        });
+        dir.is_ok_and(|dir| dir.sync_kind() != SyncKind::Needless)
     }
 
     fn call(

@@ -46,6 +46,8 @@ pub struct TreeJournal {
     buffer: Vec<u8>,
     /// Writing failed: what is in the file isn't known any more.
     broken: bool,
+    /// Its name may not be durable yet.
+    is_new: bool,
 }
 
 impl TreeJournal {
@@ -67,6 +69,7 @@ impl TreeJournal {
             lock(path, &file)?;
             // Who had it before may have removed it, or written it anew.
             if !is_named(path, &file) {
+                unlock(&file);
                 continue;
             }
             let mut journal = Self {
@@ -79,6 +82,7 @@ impl TreeJournal {
                 lead: Lead::default(),
                 buffer: Vec::new(),
                 broken: false,
+                is_new: true,
             };
             let earlier = match anew {
                 true => None,
@@ -202,6 +206,10 @@ impl TreeJournal {
         }
         if durable {
             self.file.sync_data()?;
+            if self.is_new {
+                sync_folder(&self.path)?;
+                self.is_new = false;
+            }
         }
         Ok(())
     }
@@ -244,10 +252,14 @@ impl TreeJournal {
         }
         let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead);
         let replaced = self.replace(&old, &path, &earlier);
-        if replaced.is_err() {
+        let needless = if replaced.is_err() {
             // The one that has the name, which is to be cut.
-            (self.file, self.lead) = (old, lead);
-        }
+            self.lead = lead;
+            std::mem::replace(&mut self.file, old)
+        } else {
+            old
+        };
+        unlock(&needless);
         replaced
     }
 
@@ -292,7 +304,11 @@ impl TreeJournal {
         drop(records);
         self.header = header;
         self.lead = earlier.lead;
-        self.file.set_len(bytes)?;
+        if self.file.metadata()?.len() > bytes {
+            // Or what is cut off could stand behind what is appended, after a crash of the system.
+            self.file.set_len(bytes)?;
+            self.file.sync_all()?;
+        }
         self.file.seek(SeekFrom::End(0))?;
         self.bytes = bytes;
         for (path, known) in earlier.directories.iter().chain(earlier.past.iter()) {
@@ -325,6 +341,19 @@ impl TreeJournal {
         self.lead = Lead::default();
         Ok(())
     }
+}
+
+impl Drop for TreeJournal {
+    fn drop(&mut self) {
+        unlock(&self.file);
+    }
+}
+
+/// Gives the lock back. Closing the file isn't enough: a process that another thread is starting
+/// at this moment holds a copy of the descriptor, and with it the lock, until it runs.
+fn unlock(file: &File) {
+    // A failure leaves the lock to end with the last copy of the descriptor.
+    let _ = file.unlock();
 }
 
 fn open_file(path: &Path, truncate: bool) -> io::Result<File> {

@@ -285,6 +285,17 @@ fn one_owner_at_a_time() {
     drop(open(&path));
 }
 
+/// A program that is being started has copies of all descriptors until it runs.
+#[test]
+fn a_copy_of_the_descriptor_keeps_no_journal_locked() {
+    let (_folder, path) = place();
+    let (journal, _) = open(&path);
+    let inherited = journal.file.try_clone().unwrap();
+    drop(journal);
+    drop(TreeJournal::open(&path, KEY, [1; 16], false).unwrap());
+    drop(inherited);
+}
+
 #[test]
 fn a_journal_that_fails_is_emptied() {
     let (_folder, path) = place();

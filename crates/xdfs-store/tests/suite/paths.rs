@@ -361,10 +361,7 @@ mod unix {
         let asked = std::thread::scope(|scope| {
             let ask = || {
                 #[cfg(target_os = "linux")]
-                if rustix::process::geteuid().is_root() {
-                    let nobody = rustix::process::Uid::from_raw(65534);
-                    rustix::thread::set_thread_uid(nobody).unwrap();
-                }
+                xdfs_testkit::nobody::become_nobody();
                 (
                     store.open_source(b"d/file").map(|_| ()),
                     store.open_sink(&request("d/new")).map(|_| ()),

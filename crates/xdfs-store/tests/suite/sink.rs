@@ -10,6 +10,7 @@ use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::{Resume, SourceTag};
 use xdfs_proto::{Code, Retry};
 use xdfs_store::{LocalStore, SinkRequest, Store};
+use xdfs_testkit::skip;
 
 use crate::common::*;
 
@@ -356,7 +357,7 @@ fn a_length_that_can_not_fit_is_refused_at_once() {
     wanted.length = Some(i64::MAX as u64);
     match store.open_sink(&wanted) {
         // A file system of which the free space isn't known.
-        Ok(_) => eprintln!("skipped: this file system reserves nothing"),
+        Ok(_) => skip::test("this file system reserves nothing"),
         Err(fault) => assert_eq!(fault.code, Code::NoSpace, "{fault}"),
     }
     assert_eq!(names(dir.path()), [""; 0]);
@@ -391,8 +392,7 @@ impl Drop for Tiny {
 #[test]
 fn a_full_disk_is_named_and_the_old_target_stays() {
     let Some(tiny) = Tiny::mount() else {
-        eprintln!("skipped: this user can't mount");
-        return;
+        return skip::test("this user can't mount");
     };
     let store = rooted(tiny.0.path());
     put(&store, &request("file"), &pattern(1000)).unwrap();

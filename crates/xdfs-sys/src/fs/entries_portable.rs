@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::names_portable::Handle;
 use super::portable::Dir;
-use super::{ResolveError, Xattr};
+use super::{ResolveError, SyncKind, Xattr};
 
 fn unsupported<T>() -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())
@@ -73,6 +73,26 @@ impl Dir {
         unsupported()
     }
 
+    /// How what is written in this directory is made durable.
+    #[must_use]
+    pub fn sync_kind(&self) -> SyncKind {
+        SyncKind::Each
+    }
+
+    /// Not offered here.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn reopen(&self) -> io::Result<File> {
+        unsupported()
+    }
+
+    /// Not offered here.
+    #[must_use]
+    pub fn real_path(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Makes a directory; permission bits have no meaning here.
     ///
     /// # Errors
@@ -108,6 +128,21 @@ impl Handle {
     pub fn sync_file_system(&self) -> io::Result<()> {
         unsupported()
     }
+
+    /// Not offered here.
+    #[must_use]
+    pub fn real_path(&self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Not offered here.
+///
+/// # Errors
+/// `Unsupported`.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    let _ = file;
+    unsupported()
 }
 
 /// Reads from the present position on; 0 is the end of the file.

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::names_unix::{ENTER, FIND, Handle, mode_of, owner, timestamps};
 use super::unix::{Dir, READ};
-use super::{ResolveError, Xattr};
+use super::{ResolveError, SyncKind, Xattr};
 
 impl Dir {
     /// Opens a directory beneath this one, to look names up in it, if no symbolic link stands on
@@ -77,6 +77,30 @@ impl Dir {
         }
     }
 
+    /// How what is written in this directory is made durable.
+    #[must_use]
+    pub fn sync_kind(&self) -> SyncKind {
+        #[cfg(target_os = "linux")]
+        return super::linux::sync_kind(self.0.as_fd());
+        #[cfg(not(target_os = "linux"))]
+        SyncKind::Each
+    }
+
+    /// Opens this directory once more, so that it can be listed and made durable.
+    ///
+    /// # Errors
+    /// What the system says; `PermissionDenied` if it may not be read.
+    pub fn reopen(&self) -> io::Result<File> {
+        let flags = READ | OFlags::DIRECTORY;
+        Ok(rustix::fs::openat(&self.0, ".", flags, Mode::empty())?.into())
+    }
+
+    /// Where it stands by the rules of this process, if the system tells.
+    #[must_use]
+    pub fn real_path(&self) -> Option<Vec<u8>> {
+        real_path(&self.0)
+    }
+
     /// Makes a directory with those bits of `mode` that the rules of the process leave.
     ///
     /// # Errors
@@ -125,8 +149,14 @@ impl Handle {
         }
     }
 
+    /// Where it stands by the rules of this process, if the system tells.
+    #[must_use]
+    pub fn real_path(&self) -> Option<Vec<u8>> {
+        real_path(&self.0)
+    }
+
     /// Makes durable what was changed in the file system that holds it, by whomever. What couldn't
-    /// be written since somebody last asked is an error.
+    /// be written before this call isn't an error: [`sync_file_system`] is for who has to know.
     ///
     /// # Errors
     /// `Unsupported` on other systems than Linux; `PermissionDenied` if it may not be read, else
@@ -140,6 +170,34 @@ impl Handle {
         }
         #[cfg(not(target_os = "linux"))]
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Makes durable what was changed in the file system of an open file, by whomever. It is an error
+/// if something could not be written since the file was opened, or since this was last asked by it.
+///
+/// # Errors
+/// `Unsupported` on other systems than Linux, else what the system says.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::fs::syncfs(file)?);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+fn real_path(file: &impl std::os::fd::AsRawFd) -> Option<Vec<u8>> {
+    #[cfg(target_os = "linux")]
+    {
+        let path = std::fs::read_link(super::linux::link_of(file)).ok()?;
+        Some(path.into_os_string().into_encoded_bytes())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
     }
 }
 

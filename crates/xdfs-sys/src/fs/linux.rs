@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::names_unix::{EachName, listed_kind};
 use super::unix::is_unsupported;
-use super::{ResolveError, Xattr, walk};
+use super::{ResolveError, SyncKind, Xattr, walk};
 
 /// Bytes of names that are asked for at once.
 const NAMES_BYTES: usize = 32 << 10;
@@ -218,6 +218,30 @@ pub(super) fn each_name(
         }
     }
     Ok(())
+}
+
+/// How what is written in a directory is made durable.
+pub(super) fn sync_kind(dir: BorrowedFd<'_>) -> SyncKind {
+    /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, and overlays, which pass it on.
+    const WHOLE: [u64; 6] = [
+        0xEF53,
+        0x5846_5342,
+        0x9123_683E,
+        0xF2F5_2010,
+        0xCA45_1A4E,
+        0x794C_7630,
+    ];
+    /// tmpfs, ramfs.
+    const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
+    let magic = rustix::fs::fstatfs(dir)
+        .ok()
+        .and_then(|system| u64::try_from(system.f_type).ok())
+        .map(|magic| magic & 0xFFFF_FFFF);
+    match magic {
+        Some(magic) if WHOLE.contains(&magic) => SyncKind::Whole,
+        Some(magic) if MEMORY.contains(&magic) => SyncKind::Needless,
+        _ => SyncKind::Each,
+    }
 }
 
 /// Whether positions in a directory last on its file system: they do where they come from what is

@@ -38,9 +38,13 @@ mod unix;
 mod walk;
 
 #[cfg(not(unix))]
-pub use entries_portable::{read, rewind, set_owner, set_times, set_xattr, xattrs};
+pub use entries_portable::{
+    read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs,
+};
 #[cfg(unix)]
-pub use entries_unix::{read, rewind, set_owner, set_times, set_xattr, xattrs};
+pub use entries_unix::{
+    read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs,
+};
 #[cfg(not(unix))]
 pub use names_portable::{EachName, Handle, copy_range};
 #[cfg(unix)]
@@ -178,6 +182,18 @@ pub enum Storage {
     Extents,
     /// Elsewhere, or not known.
     Other,
+}
+
+/// How what is written to a file system is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SyncKind {
+    /// It is in memory: nothing outlasts the system.
+    Needless,
+    /// One call makes all of it durable, and is known to do so.
+    Whole,
+    /// Each file and directory by itself: what a call for all of it does isn't known.
+    Each,
 }
 
 /// Why a name wasn't resolved beneath its directory.

@@ -11,10 +11,10 @@ fn account(name: &str) -> Ids {
     ids.expect("every Debian has this account")
 }
 
-/// Ids of an account that every Linux system has; `None` (said aloud) for who can't take them on.
+/// Ids of an account that every Linux system has; `None` (told) for who can't take them on.
 fn ids(name: &str) -> Option<Ids> {
     if let Err(error) = check_may_change() {
-        eprintln!("skipped: ids can't be changed: {error}");
+        xdfs_testkit::skip::test(format_args!("ids can't be changed: {error}"));
         return None;
     }
     Some(account(name))

@@ -12,10 +12,7 @@ use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_store::{
-    Capabilities, File, FileRequest, OpenedFile, OpenedSink, Sink, SinkRequest, Source, SourceInfo,
-    Store,
-};
+use xdfs_store::{Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackHow, Sink, SinkRequest, Source, SourceInfo, Store};
 
 /// Who does what is done with a store.
 #[derive(Clone, Debug)]
@@ -166,11 +163,15 @@ impl Store for AuditedStore {
         Ok(())
     }
 
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        self.inner.packs_wait(root)
+    }
+
     /// One line for all that is made.
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
         let failures = self
             .inner
-            .write_pack(root, overwrite, pack)
+            .write_pack(root, how, pack)
             .map_err(|fault| self.actor.refused(root, fault))?;
         let (mut entries, mut bytes) = (0, 0);
         let limits = Limits::default();

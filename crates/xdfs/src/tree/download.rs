@@ -435,7 +435,9 @@ impl<'a> Download<'a> {
             self.link(&mut state, report)?;
         }
         self.close_all(&mut state, report)?;
-        if report.has_moved() && self.options.durability != Durability::None {
+        // A synchronisation does that when all of it is done.
+        let is_durable = self.options.durability != Durability::None && provider.is_none();
+        if report.has_moved() && is_durable {
             journal::sync_local(self.root.clone())?;
         }
         let Some(mut keeper) = state.keeper else {
@@ -685,14 +687,16 @@ impl<'a> Download<'a> {
         let names = std::mem::take(&mut state.names);
         (state.bytes, state.name_bytes) = (0, 0);
         state.begun += 1;
-        let seen = Arc::new(Seen::new(names.clone(), self.options.keeps_more()));
+        let relaxed = self.options.durability == Durability::None;
+        let seen = Seen::new(names.clone(), self.options.keeps_more(), relaxed);
+        let seen = Arc::new(seen);
         let wish = Wish {
             keep: self.options.keep(),
             file_bytes_max: SMALL_BYTES_MAX,
             names,
         };
         let options = TransferOptions {
-            digest: DigestKind::None,
+            digest: Some(DigestKind::None),
             resume: false,
             overwrite: state.overwrite,
             ..transfer_options(self.options)

@@ -192,6 +192,35 @@ mod tests {
         assert!(!rules.leaves_out(b"d/a.o", false));
     }
 
+    /// Rules of files stand where the files are named.
+    #[test]
+    fn files_count_in_their_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        std::fs::write(&path, "*.o\n").unwrap();
+        let file = FilterRule::File(path);
+        let keep = FilterRule::Include("a.o".into());
+        let rules = Filter::new(&[file.clone(), keep.clone()]).unwrap();
+        assert!(!rules.leaves_out(b"a.o", false) && rules.leaves_out(b"b.o", false));
+        let turned = Filter::new(&[keep, file]).unwrap();
+        assert!(turned.leaves_out(b"a.o", false));
+        assert_ne!(rules.identity(), turned.identity());
+    }
+
+    /// A journal is of the tree that the rules made, and not of those that a file had once.
+    #[test]
+    fn a_file_that_changed_makes_another_filter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        let filter = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Filter::new(&[FilterRule::File(path.clone())]).unwrap()
+        };
+        let first = filter("*.o\n");
+        assert_ne!(first.identity(), filter("*.a\n").identity());
+        assert_eq!(first.identity(), filter("*.o\n").identity());
+    }
+
     #[test]
     fn bad_rules_name_file_and_line() {
         for bad in ["[a", "", " ", "#x", "a\nb"] {

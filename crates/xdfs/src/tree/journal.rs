@@ -61,6 +61,8 @@ pub(super) struct Keeper {
     due: Instant,
     /// Where the tree goes, and whether the journal knows it with its number.
     root: Option<Root>,
+    /// What it says is wanted to outlast a crash of the system.
+    is_durable: bool,
 }
 
 /// What has to be done before claims are true.
@@ -107,7 +109,10 @@ pub(super) fn open(
     };
     let path = path(folder, &key);
     match open_at(folder, &path, key, options.begin_anew) {
-        Ok(keeper) => Ok(Some(keeper)),
+        Ok(mut keeper) => {
+            keeper.is_durable = options.durability != Durability::None;
+            Ok(Some(keeper))
+        }
         Err(fault) if fault.code == Code::Busy => Err(fault),
         Err(fault) if is_left(&path, options.begin_anew) => {
             let hint = match options.begin_anew {
@@ -260,6 +265,7 @@ impl Keeper {
             is_usable: true,
             due: Instant::now() + FIRST_INTERVAL,
             root: None,
+            is_durable: true,
         })
     }
 
@@ -308,12 +314,14 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Says where the tree goes.
+    /// Says where the tree goes. That is on the disk before anything is made there: the run after
+    /// a crash of the system knows by it what may be the work of this one.
     pub(super) fn begin(&mut self, root: Root) {
-        if self.earlier.root.as_ref() != Some(&root) {
-            // A failure is told when it is used next.
-            let _ = self.journal().append(&[Record::Root(root.clone())], false);
-        }
+        let is_new = self.earlier.root.as_ref() != Some(&root);
+        let record = is_new.then(|| Record::Root(root.clone()));
+        let durable = self.is_durable;
+        // A failure is told when it is used next.
+        let _ = self.journal().append(record.as_slice(), durable);
         self.root = Some(root);
     }
 

@@ -67,8 +67,9 @@ pub struct TreeOptions {
     pub dry_run: bool,
     /// When what was moved is made durable.
     pub durability: Durability,
-    /// The digest of large files; packs are checked block by block.
-    pub digest: DigestKind,
+    /// The digest of large files, `None` for [`Client::default_digest`]; packs are checked block by
+    /// block.
+    pub digest: Option<DigestKind>,
     /// Most bytes a second; `None` for no bound.
     pub rate_bytes_per_s_max: Option<u64>,
     /// A folder for the journals of trees, made if it isn't there; `None` for none. Each tree has
@@ -92,13 +93,16 @@ pub struct TreeOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// All of it before the end is told, and before a journal claims it: the file system is
-    /// synchronised at the end, and every few seconds if it takes longer.
+    /// What a file has before it gets its name, many at once; all names before the end is told, and
+    /// before a journal claims them: the file system is synchronised at the end, and every few
+    /// seconds if it takes longer. After a power cut a name has its old content, the new one, or
+    /// nothing, and the same call goes on.
     #[default]
     Batch,
-    /// Each pack and each large file before it counts as moved: slow.
+    /// Likewise, and the names of each pack and each large file before it counts as moved: slow.
     Full,
-    /// When the system comes to it. A journal claims then what the system may still lose.
+    /// When the system comes to it, but for large files. A journal claims then what the system may
+    /// still lose, and what a power cut leaves of a file may look as if it were finished.
     None,
 }
 

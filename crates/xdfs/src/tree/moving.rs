@@ -487,6 +487,8 @@ impl LargeFiles {
                 }
             }
             Err(fault) if ends_session(&fault) => return Err(fault),
+            // Broken off because the observer wants no more: the tree goes on with it later.
+            Err(fault) if fault.code == Code::Cancelled && report.is_stopped() => {}
             Err(fault) => report.missed_item(&item, fault),
         }
         Ok(())

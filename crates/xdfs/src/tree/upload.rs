@@ -375,7 +375,8 @@ impl<'a> Upload<'a> {
             self.link(&mut sending, report)?;
         }
         self.close_all(&mut sending, report)?;
-        let is_durable = self.options.durability != Durability::None;
+        // A synchronisation does that when all of it is done.
+        let is_durable = self.options.durability != Durability::None && provider.is_none();
         if report.has_moved() && is_durable {
             self.sync()?;
         }
@@ -604,7 +605,7 @@ impl<'a> Upload<'a> {
     ) -> Result<MovingPack, Fault> {
         let source = PackSource::new(memory, length, self.spares.clone());
         let options = TransferOptions {
-            digest: DigestKind::None,
+            digest: Some(DigestKind::None),
             resume: false,
             overwrite,
             ..transfer_options(self.options)
@@ -615,6 +616,7 @@ impl<'a> Upload<'a> {
             target: self.root.clone(),
             name: Vec::new(),
             pack: true,
+            relaxed: self.options.durability == Durability::None,
         };
         let transfer = self.client.start(&options, JobKind::Upload(job))?;
         Ok(MovingPack { transfer, items })
@@ -660,6 +662,7 @@ impl<'a> Upload<'a> {
                 // A directory that stands there is no place for it.
                 name: Vec::new(),
                 pack: false,
+                relaxed: false,
             };
             let options = TransferOptions {
                 overwrite,

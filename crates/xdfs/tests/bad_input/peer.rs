@@ -318,6 +318,7 @@ pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
         dry_run: false,
         pack: false,
         sparse: false,
+        relaxed: false,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use xdfs::{Code, LocalPlace, Side, TransferOptions};
+use xdfs_testkit::nobody;
 
 use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
 use crate::support::{
@@ -291,11 +292,11 @@ fn a_link_that_is_swapped_during_the_open() {
 #[cfg(target_os = "linux")]
 #[test]
 fn permission_denied() {
-    use rustix::process::{Gid, Uid};
-    const NOBODY: u32 = 65_534;
     let stage = Stage::new(507);
     let source = stage.folders.make_here("source", 1000);
-    let is_root = rustix::process::geteuid().is_root();
+    if let Err(reason) = nobody::let_in(&stage.folders.root()) {
+        return xdfs_testkit::skip::test(reason);
+    }
     stage.folders.make_there("private", 1000);
     std::fs::create_dir(stage.folders.there("closed")).unwrap();
     make_old(&stage.folders.there("closed/file"));
@@ -305,32 +306,9 @@ fn permission_denied() {
     };
     mode("private", 0o000);
     mode("closed", 0o555);
-    let mut above = stage.folders.root();
-    if is_root {
-        // Temporary folders are their owner's; somebody else has to be able to come by.
-        while above
-            .parent()
-            .is_some_and(|p| p != Path::new("/tmp") && p != Path::new("/"))
-        {
-            let open = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(&above, open).unwrap();
-            above.pop();
-        }
-        std::fs::set_permissions(&above, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
     let root = stage.folders.root();
     // Credentials belong to a thread, and threads take them from the one that starts them.
-    let server = thread::spawn(move || {
-        if is_root {
-            let (gid, uid) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
-            rustix::thread::set_thread_groups(&[]).unwrap();
-            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-        }
-        Serving::start(&root, |_| {})
-    })
-    .join()
-    .unwrap();
+    let server = nobody::act(|| Serving::start(&root, |_| {}));
     let client = client(server.addr, |_| {});
     let here = stage.folders.here("got");
     let fault = download(&client, "/private", &here, &force()).unwrap_err();

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use xdfs::{Code, Side, TransferOptions};
 use xdfs_proto::frame::Frame;
+use xdfs_testkit::skip;
 
 use crate::peer::{BLOCK, Peer};
 use crate::stage::{OLD, Stage, assert_fault, make_old};
@@ -29,11 +30,11 @@ impl Tiny {
             Ok(output) if output.status.success() => Some(Self(at.to_owned())),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                println!("skipped: no file system can be mounted: {}", said.trim());
+                skip::test(format_args!("no file system can be mounted: {said}"));
                 None
             }
             Err(error) => {
-                println!("skipped: there is no mount program: {error}");
+                skip::test(format_args!("there is no mount program: {error}"));
                 None
             }
         }

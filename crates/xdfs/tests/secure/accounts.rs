@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::thread;
 
-use rustix::thread::{Gid, Uid};
 use xdfs::security::{ExportConfig, ExportsConfig, GrantConfig, Rights, ServerSecurity};
 use xdfs::{Code, Fault, LocalPlace, ServerBuilder, Side, Transfer};
 use xdfs_sys::ids::{Ids, check_may_change};
+use xdfs_testkit::nobody::become_nobody;
 
 use crate::world::{PATIENCE, World, assert_same, finish};
 
@@ -24,11 +24,11 @@ fn owner_of(meta: &Metadata) -> (u32, u32) {
 }
 
 /// Whether ids can be changed here; says so if not.
-fn is_root() -> bool {
+fn may_change_ids() -> bool {
     match check_may_change() {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("skipped: ids can't be changed: {error}");
+            xdfs_testkit::skip::test(format_args!("ids can't be changed: {error}"));
             false
         }
     }
@@ -51,18 +51,10 @@ fn open_up(security: &mut ServerSecurity, folder: &Path, accounts: &[(&str, &str
 
 /// A world whose users have accounts, where that can be.
 fn world(accounts: &[(&str, &str)]) -> Option<World> {
-    is_root().then(|| World::with(|security, folder| open_up(security, folder, accounts)))
+    may_change_ids().then(|| World::with(|security, folder| open_up(security, folder, accounts)))
 }
 
 const BOTH: [(&str, &str); 2] = [("alice", "daemon"), ("bob", "games")];
-
-/// Gives the calling thread the ids of an account that may do nothing special.
-fn become_nobody() {
-    let (gid, uid) = (Gid::from_raw(65_534), Uid::from_raw(65_534));
-    rustix::thread::set_thread_groups(&[]).unwrap();
-    rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-    rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-}
 
 #[track_caller]
 fn assert_denied(result: Result<impl std::fmt::Debug, Fault>) -> Fault {
@@ -220,7 +212,7 @@ fn a_name_alone_makes_nobody_root() {
 /// Directories with the name of the user, where only root may make them and where everybody may.
 #[test]
 fn folders_of_users_belong_to_their_accounts() {
-    if !is_root() {
+    if !may_change_ids() {
         return;
     }
     let world = World::with(|security, folder| {
@@ -269,11 +261,8 @@ fn a_server_that_is_not_root_refuses_to_start() {
     mode(folder.path(), 0o777);
     let own = folder.path().join("server");
     let root = folder.path().to_owned();
-    let may_change = is_root();
     let bound = thread::spawn(move || {
-        if may_change {
-            become_nobody();
-        }
+        become_nobody();
         let mut security = ServerSecurity::new(own, "owner".into());
         security.accounts = Some([("alice".into(), "daemon".into())].into());
         let builder = ServerBuilder {
@@ -294,7 +283,7 @@ fn a_server_that_is_not_root_refuses_to_start() {
 /// A session that can't have the ids of its account ends before it has touched a file.
 #[test]
 fn a_session_never_goes_on_with_other_ids() {
-    if !is_root() {
+    if !may_change_ids() {
         return;
     }
     let world = World::build_then(

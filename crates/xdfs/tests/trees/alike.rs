@@ -38,7 +38,8 @@ impl Scene {
         fs::create_dir(&at).unwrap();
         let disk = match folds.then(|| FoldingDisk::mount(&at)) {
             Some(Err(error)) => {
-                println!("skipped: no file system can be mounted by FUSE: {error}");
+                let reason = format_args!("no file system can be mounted by FUSE: {error}");
+                xdfs_testkit::skip::test(reason);
                 return None;
             }
             Some(Ok(disk)) => Some(disk),

@@ -3,32 +3,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
 
-use rustix::thread::{Gid, Uid};
+use xdfs_testkit::nobody;
 use xdfs_testkit::tree::random_bytes;
 
 use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
-
-/// Runs something as an account that may do nothing special: threads that it starts are nobody's
-/// too. Who isn't root is somebody like that already.
-fn as_nobody(work: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        let working = scope.spawn(|| {
-            if rustix::process::geteuid().is_root() {
-                let (gid, uid) = (Gid::from_raw(65_534), Uid::from_raw(65_534));
-                rustix::thread::set_thread_groups(&[]).unwrap();
-                rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-            }
-            work();
-        });
-        if let Err(panic) = working.join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
 
 fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -82,7 +62,7 @@ fn kill_in_the_last_synchronisation(scene: &Scene, claims: bool) {
 }
 
 fn goes_on_in_closed_directories(up: bool, claims: bool, changes: bool) {
-    as_nobody(|| {
+    nobody::act(|| {
         let scene = Scene::new(71, up);
         make_tree(&scene.source());
         close(&scene.source());
@@ -123,7 +103,7 @@ fn a_download_goes_on_in_directories_that_are_closed_already() {
 #[test]
 fn a_first_run_leaves_closed_directories_of_others_closed() {
     for up in [true, false] {
-        as_nobody(|| {
+        nobody::act(|| {
             let scene = Scene::new(72, up);
             fs::create_dir_all(scene.source().join("closed")).unwrap();
             fs::write(scene.source().join("closed/file"), "new").unwrap();

@@ -124,7 +124,7 @@ fn of_many_scattered_edits_little_more_is_sent_than_the_blocks_they_are_in() {
         }
         let options = SyncOptions {
             tree: TreeOptions {
-                digest,
+                digest: Some(digest),
                 ..TreeOptions::default()
             },
             ..delta()
@@ -160,7 +160,7 @@ fn each_digest_serves() {
         for digest in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
             let options = SyncOptions {
                 tree: TreeOptions {
-                    digest,
+                    digest: Some(digest),
                     ..TreeOptions::default()
                 },
                 ..delta()
@@ -467,7 +467,7 @@ fn any_edits_come_over() {
         place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
-                digest: if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme },
+                digest: Some(if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme }),
                 ..TreeOptions::default()
             },
             ..delta()

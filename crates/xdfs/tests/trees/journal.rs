@@ -191,6 +191,56 @@ fn a_download_goes_on() {
     goes_on(false);
 }
 
+/// A large file is on its way when the tree is stopped.
+#[test]
+fn what_is_broken_off_has_not_failed() {
+    for up in [true, false] {
+        let scene = Scene::new(76, up);
+        fs::create_dir(scene.source()).unwrap();
+        fs::write(scene.source().join("small"), "1").unwrap();
+        fs::write(scene.source().join("large"), vec![7; 24 << 20]).unwrap();
+        // At this rate it takes several seconds.
+        scene.part(1);
+        scene.rest();
+        assert_same(&scene.source(), &scene.target());
+    }
+}
+
+/// What the rules left out at first has to come, also in directories that are finished.
+#[test]
+fn a_journal_is_of_its_rules() {
+    for up in [true, false] {
+        let scene = Scene::new(77, up);
+        even_tree(&scene.source());
+        for leaf in leaves() {
+            fs::write(scene.source().join(leaf).join("late"), "late").unwrap();
+        }
+        let rules = scene.folders.here("rules");
+        let filtered = |text: &str| {
+            fs::write(&rules, text).unwrap();
+            let rule = xdfs::FilterRule::File(rules.clone());
+            TreeOptions {
+                filter: xdfs::Filter::new(&[rule]).unwrap(),
+                overwrite: true,
+                ..scene.options()
+            }
+        };
+        let slow = TreeOptions {
+            rate_bytes_per_s_max: Some(8_000_000),
+            ..filtered("late\n")
+        };
+        let run = scene.run(&slow, 300);
+        assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+        let run = scene.run(&filtered("nothing\n"), u64::MAX);
+        assert_eq!(run.result.unwrap().resumed.files, 0);
+        // Other rules make another tree, which goes into what is there.
+        let target = scene.target().join("tree");
+        for leaf in leaves() {
+            assert!(target.join(leaf).join("late").exists());
+        }
+    }
+}
+
 /// One directory, so that every claim is that of an entry.
 fn flat_tree(root: &Path) {
     fs::create_dir_all(root).unwrap();

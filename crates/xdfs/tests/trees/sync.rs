@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
@@ -14,6 +13,7 @@ use xdfs::{
     Client, Code, Compare, Fault, Filter, FilterRule, SyncOptions, SyncResult, SyncStep, TreeEvent,
     TreeOptions,
 };
+use xdfs_testkit::nobody;
 
 use crate::picture::{assert_same, hard_tree, picture, wide_tree};
 use crate::support::{Folders, Serving, client};
@@ -548,50 +548,193 @@ fn a_dry_run_tells_all_and_writes_nothing() {
     }
 }
 
-/// Does something with the rights of nobody if this is root, who may do everything. `path` can be
-/// come by then.
-fn as_nobody<T: Send>(path: &Path, act: impl FnOnce() -> T + Send) -> T {
-    use rustix::process::{Gid, Uid};
-    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-    const NOBODY: u32 = 65_534;
-    if !rustix::process::geteuid().is_root() {
-        return act();
+#[test]
+fn a_source_that_can_t_be_listed_everywhere_has_nothing_deleted() {
+    for way in WAYS {
+        nobody::act(|| {
+            let stage = Stage::new(way);
+            write(stage.source().join("closed/file"), "1");
+            write(stage.source().join("open/file"), "2");
+            stage.make_equal(&deleting());
+            // What moved out of what can't be seen, for example.
+            write(stage.target().join("closed/extra"), "3");
+            write(stage.target().join("open/extra"), "4");
+            write(stage.source().join("open/new"), "5");
+            let closed = stage.source().join("closed");
+            fs::set_permissions(&closed, Permissions::from_mode(0o0)).unwrap();
+            for dry_run in [true, false] {
+                let options = SyncOptions {
+                    tree: TreeOptions {
+                        dry_run,
+                        ..TreeOptions::default()
+                    },
+                    ..deleting()
+                };
+                let (result, told) = stage.sync(&options).unwrap();
+                assert_eq!(told.failed, [("closed".into(), Code::PermissionDenied)]);
+                assert_eq!((result.deleted, result.kept), (0, 1), "{way:?}");
+            }
+            // The directory there is as that of the source by now.
+            for closed in [closed, stage.target().join("closed")] {
+                fs::set_permissions(closed, Permissions::from_mode(0o755)).unwrap();
+            }
+            assert!(stage.target().join("closed/extra").exists());
+            assert!(stage.target().join("open/extra").exists());
+            assert!(stage.target().join("open/new").exists());
+            let (result, told) = stage.sync(&deleting()).unwrap();
+            assert_eq!((told.failed, result.deleted), (vec![], 2));
+        });
     }
-    // Temporary folders are their owner's.
-    let temporary = std::env::temp_dir();
-    let above = path.ancestors().take_while(|above| **above != temporary);
-    for folder in above {
-        let mode = fs::metadata(folder).unwrap().permissions().mode();
-        fs::set_permissions(folder, Permissions::from_mode(mode | 0o055)).unwrap();
-    }
-    // Credentials belong to a thread, and threads take them from the one that starts them.
-    let act = move || {
-        let (gid, uid) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
-        set_thread_groups(&[]).unwrap();
-        set_thread_res_gid(gid, gid, gid).unwrap();
-        set_thread_res_uid(uid, uid, uid).unwrap();
-        act()
-    };
-    thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
 
 #[test]
-fn a_directory_that_can_t_be_listed_keeps_what_is_beneath_it() {
-    let stage = Stage::new(Way::Up);
-    write(stage.source().join("closed/file"), "1");
-    write(stage.source().join("open/file"), "2");
-    stage.make_equal(&deleting());
-    write(stage.target().join("closed/extra"), "3");
-    write(stage.target().join("open/extra"), "4");
-    let closed = stage.source().join("closed");
-    fs::set_permissions(&closed, Permissions::from_mode(0o0)).unwrap();
-    let synced = as_nobody(&stage.source(), || stage.sync(&deleting()));
-    fs::set_permissions(&closed, Permissions::from_mode(0o755)).unwrap();
-    let (result, told) = synced.unwrap();
-    assert_eq!(told.failed, [("closed".into(), Code::PermissionDenied)]);
-    assert_eq!(result.deleted, 1);
-    assert!(stage.target().join("closed/extra").exists());
-    assert!(!stage.target().join("open/extra").exists());
+fn a_target_that_can_t_be_listed_keeps_what_is_there() {
+    for way in WAYS {
+        nobody::act(|| {
+            let stage = Stage::new(way);
+            write(stage.source().join("file"), "1");
+            stage.make_equal(&deleting());
+            write(stage.target().join("closed/inner"), "2");
+            write(stage.target().join("open/inner"), "3");
+            // It could be removed, since it is empty; but nobody knows that.
+            fs::create_dir(stage.target().join("empty")).unwrap();
+            let all = ["closed", "empty"];
+            let mode = |mode| {
+                for name in all {
+                    let path = stage.target().join(name);
+                    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+                }
+            };
+            mode(0o0);
+            let (_, told) = stage.sync(&deleting()).unwrap();
+            mode(0o755);
+            let expected = all.map(|name| (name.to_owned(), Code::PermissionDenied));
+            assert_eq!(told.failed, expected, "{way:?}");
+            assert!(stage.target().join("closed/inner").exists());
+            assert!(stage.target().join("empty").exists());
+            assert!(!stage.target().join("open").exists());
+        });
+    }
+}
+
+/// A target where an ordinary user writes, and a source that root reads.
+#[test]
+fn modes_that_take_rights_away_come_after_what_needs_them() {
+    if !nobody::is_root() {
+        return xdfs_testkit::skip::test("only root reads what an ordinary user may not");
+    }
+    for way in WAYS {
+        let folders = Folders::new(37);
+        let start = || Serving::start(&folders.root(), |_| {});
+        let (server, own) = match way {
+            Way::Up => (nobody::act(start), folders.root()),
+            Way::Down => (start(), folders.here("")),
+        };
+        if let Err(reason) = nobody::let_in(&own) {
+            return xdfs_testkit::skip::test(reason);
+        }
+        fs::set_permissions(own, Permissions::from_mode(0o777)).unwrap();
+        let connect = || client(server.addr, |_| {});
+        let client = match way {
+            Way::Up => connect(),
+            Way::Down => nobody::act(connect),
+        };
+        let stage = Stage {
+            way,
+            client,
+            _server: server,
+            folders,
+        };
+        let sync = || match way {
+            Way::Up => stage.sync(&deleting()),
+            Way::Down => nobody::act(|| stage.sync(&deleting())),
+        };
+        write(stage.source().join("a/b/c/file"), "1");
+        let (_, told) = sync().unwrap();
+        assert_eq!(told.failed, [], "{way:?}");
+        for name in ["a/b/c", "a/b", "a"] {
+            let path = stage.source().join(name);
+            fs::set_permissions(path, Permissions::from_mode(0o0)).unwrap();
+        }
+        let (_, told) = sync().unwrap();
+        assert_eq!(told.failed, [], "{way:?}");
+        for name in ["a/b/c", "a/b", "a"] {
+            let meta = fs::metadata(stage.target().join(name)).unwrap();
+            assert_eq!(meta.permissions().mode() & 0o777, 0, "{way:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_late_copy_that_fails_keeps_what_is_too_much() {
+    for way in WAYS {
+        nobody::act(|| {
+            let stage = Stage::new(way);
+            write(stage.source().join("a/secret"), "1");
+            write(stage.source().join("b"), "2");
+            // What comes late: something of another kind has to go before.
+            write(stage.target().join("a"), "3");
+            write(stage.target().join("extra"), "4");
+            let secret = stage.source().join("a/secret");
+            fs::set_permissions(&secret, Permissions::from_mode(0o0)).unwrap();
+            let (result, told) = stage.sync(&deleting()).unwrap();
+            fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
+            let expected = [("a/secret".to_owned(), Code::PermissionDenied)];
+            assert_eq!(told.failed, expected, "{way:?}");
+            assert!(stage.target().join("a").is_dir());
+            assert!(stage.target().join("extra").exists());
+            assert_eq!((result.deleted, result.kept), (1, 1), "{way:?}");
+            stage.make_equal(&deleting());
+        });
+    }
+}
+
+#[test]
+fn what_comes_into_the_source_meanwhile_is_not_deleted() {
+    for way in WAYS {
+        let stage = Stage::new(way);
+        write(stage.source().join("file"), "1");
+        // More than are looked at together.
+        for n in 0..200 {
+            write(stage.target().join(format!("d/extra{n:03}")), "2");
+        }
+        write(stage.target().join("e/inner"), "3");
+        write(stage.source().join("d/file"), "1");
+        let source = stage.source();
+        let (mut deleted, mut failed) = (Vec::new(), Vec::new());
+        let mut observer = |event: TreeEvent<'_>| {
+            let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+            match event {
+                TreeEvent::Step {
+                    step: SyncStep::Delete,
+                    path,
+                    ..
+                } => {
+                    if deleted.is_empty() {
+                        write(source.join("d/extra199"), "new");
+                        fs::create_dir(source.join("e")).unwrap();
+                    }
+                    deleted.push(text(path));
+                }
+                TreeEvent::Failed { path, fault } => failed.push((text(path), fault.code)),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let result = stage.sync_by(&deleting(), &mut observer).unwrap();
+        failed.sort_by(|a: &(String, Code), b| a.0.cmp(&b.0));
+        let changed = Code::SourceChanged;
+        assert_eq!(
+            failed,
+            [("d/extra199".into(), changed), ("e".into(), changed)],
+            "{way:?}"
+        );
+        assert_eq!((result.deleted, result.kept), (200, 2));
+        assert!(stage.target().join("d/extra199").exists());
+        assert!(stage.target().join("e").exists());
+        // And then they are as in the source.
+        stage.make_equal(&deleting());
+    }
 }
 
 #[test]

@@ -54,6 +54,22 @@ impl Scene {
 }
 
 #[test]
+fn every_range_has_to_be_locked() {
+    let scene = Scene::new();
+    let a = key("u", 1);
+    scene.lock(&a, range(0, 10), true).unwrap();
+    let begin = |ranges: &[LockRange]| {
+        let under = scene.locks.begin(&FILE, &a, ranges, true, scene.now);
+        under.is_some()
+    };
+    assert!(begin(&[range(0, 4), range(6, 4)]));
+    assert!(!begin(&[range(0, 4), range(20, 4)]));
+    assert!(!begin(&[range(20, 4), range(0, 4)]));
+    scene.lock(&a, range(20, 4), true).unwrap();
+    assert!(begin(&[range(0, 4), range(20, 4)]));
+}
+
+#[test]
 fn an_owner_is_a_user_and_a_number() {
     let scene = Scene::new();
     let (a, b) = (key("u", 1), key("v", 1));

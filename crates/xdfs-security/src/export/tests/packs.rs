@@ -30,7 +30,11 @@ fn pack(entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures, Fault> {
-    store.write_pack(root.as_bytes(), true, &pack(entries))
+    let how = PackHow {
+        overwrite: true,
+        ..PackHow::default()
+    };
+    store.write_pack(root.as_bytes(), how, &pack(entries))
 }
 
 /// What each name is answered by: its content, or the code of the fault and its path.

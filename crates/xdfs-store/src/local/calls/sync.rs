@@ -5,11 +5,12 @@ use std::io;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::FileKind;
 
-use super::super::path;
+use super::super::{file_systems, path};
 use super::{Paths, io_fault};
 
-/// Makes the file system durable that holds a path. A failure is final: the system may have dropped
-/// what it couldn't write, and another call wouldn't tell.
+/// Makes the file system durable that holds a path, and those that were written to beneath it. A
+/// failure is final: the system may have dropped what it couldn't write, and another call wouldn't
+/// tell.
 pub(super) fn sync(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
     let found = paths.find(asked)?;
     let meta = found.meta().map_err(|error| io_fault(asked, &error))?;
@@ -17,6 +18,12 @@ pub(super) fn sync(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
         let cause = format!("it is {}, by which no file system can be found", meta.kind);
         let fault = Fault::new(Code::NotRegularFile, "", cause).path(asked);
         return Err(fault.hint("name the directory that it stands in"));
+    }
+    let place = found.real_path().unwrap_or_default();
+    let device = meta.identity.map_or(0, |(device, _)| device);
+    let is_covered = file_systems::sync_written(&place, device);
+    if is_covered.map_err(|error| Fault::from_io("", asked, &error))? {
+        return Ok(());
     }
     let synced = match found.sync_file_system() {
         // A file that may be written and not read: its directory will do.

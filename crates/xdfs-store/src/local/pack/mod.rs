@@ -9,7 +9,11 @@
 //! - A file is written without a name, and gets one when it is complete; where the system can't do
 //!   that, or the name is taken, it is written or named under a hidden name first and renamed. What
 //!   a crash leaves is hidden as unfinished transfers are.
-//! - Nothing is synchronised: that is what [`Call::Sync`](xdfs_proto::path::Call::Sync) is for.
+//! - It is durable before it gets its name, so that no crash of the system leaves less than all of
+//!   it there: files are written as far as the pack goes, and one synchronisation of the file
+//!   system is for all of them and for other packs that wait at the same time. In memory, and for
+//!   who wants it so, that is left out. Names, directories, links and attributes become durable by
+//!   [`Call::Sync`](xdfs_proto::path::Call::Sync).
 //! - Extended attributes are those of users (`user.`) and access control lists. Others mean
 //!   something to the system itself, and would give away what permission bits don't.
 
@@ -18,6 +22,7 @@ mod metadata;
 mod owners;
 mod place;
 mod read;
+mod stage;
 mod write;
 
 pub use read::{Added, PackSource};
@@ -49,6 +54,11 @@ pub trait PackRules {
         Ok(())
     }
 
+    /// Whether files get their names before they are durable.
+    fn is_relaxed(&self) -> bool {
+        false
+    }
+
     /// Whether [`PackChange::replaced_bytes`] is wanted, for which more has to be looked at.
     fn counts(&self) -> bool {
         false
@@ -68,8 +78,18 @@ pub struct PackChange {
     pub replaced_bytes: u64,
 }
 
+/// How the entries of a pack are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackHow {
+    /// What stands under the name of a file, link or pipe is replaced.
+    pub overwrite: bool,
+    /// Files get their names before they are durable: a crash of the system may leave less than
+    /// all of them there.
+    pub relaxed: bool,
+}
+
 /// Why an entry isn't carried out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Problem {
     fault: Fault,
     /// It is the same for all that follow.

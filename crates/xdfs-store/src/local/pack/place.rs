@@ -42,6 +42,14 @@ pub(super) enum Named {
     Replaced(u64),
 }
 
+/// A file that is complete and hasn't got its name yet.
+#[derive(Debug)]
+pub(super) struct Unnamed {
+    pub(super) file: File,
+    /// The name that it has meanwhile, where files can't be without one.
+    hidden: Option<Vec<u8>>,
+}
+
 /// The content of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a> {
@@ -81,6 +89,20 @@ impl Place<'_> {
         named
     }
 
+    /// Likewise of something that only gets its name when it was `dress`ed.
+    pub(super) fn make_dressed(
+        &self,
+        make: impl FnMut(&[u8]) -> io::Result<()>,
+        dress: impl FnOnce(&[u8]),
+    ) -> Result<Named, Problem> {
+        if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
+            return Err(self.taken());
+        }
+        let (hidden, ()) = hide(make)?;
+        dress(&hidden);
+        self.rename(&hidden)
+    }
+
     /// Writes a file, has it `dress`ed, and gives it its name. `nameless` is whether files without
     /// a name can be made here, as far as that is known. The file is made with `mode`, or what the
     /// rules of the process leave of it: `dress` is told which it has.
@@ -91,17 +113,29 @@ impl Place<'_> {
         nameless: &mut bool,
         dress: &mut dyn FnMut(&File, u32),
     ) -> Result<Named, Problem> {
+        let unnamed = self.write(bytes, mode, nameless, dress)?;
+        if let Some(named) = self.give_name(unnamed)? {
+            return Ok(named);
+        }
+        *nameless = false;
+        let unnamed = self.write(bytes, mode, nameless, dress)?;
+        Ok(self.give_name(unnamed)?.unwrap_or(Named::New))
+    }
+
+    /// The first part of [`Self::file`]: the file has no name yet, or a hidden one.
+    pub(super) fn write(
+        &self,
+        bytes: Bytes<'_>,
+        mode: u32,
+        nameless: &mut bool,
+        dress: &mut dyn FnMut(&File, u32),
+    ) -> Result<Unnamed, Problem> {
         if *nameless {
             match self.dir.create_nameless(mode) {
                 Ok(file) => {
                     write(&file, bytes)?;
                     dress(&file, fs::masked(mode));
-                    match self.name_file(&file) {
-                        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                            *nameless = false;
-                        }
-                        result => return self.named(result, &file),
-                    }
+                    return Ok(Unnamed { file, hidden: None });
                 }
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => *nameless = false,
                 Err(error) => return Err(Problem::io(&error)),
@@ -118,27 +152,38 @@ impl Place<'_> {
         }
         let made = fs::set_mode(&file, fs::masked(mode));
         dress(&file, if made.is_ok() { fs::masked(mode) } else { 0 });
-        // Some systems rename no file that is open.
-        drop(file);
-        self.rename(&hidden)
+        let hidden = Some(hidden);
+        Ok(Unnamed { file, hidden })
     }
 
-    fn name_file(&self, file: &File) -> io::Result<()> {
-        self.dir.give_name(file, self.name)
-    }
-
-    /// What comes of a file without a name that may have got one.
-    fn named(&self, result: io::Result<()>, file: &File) -> Result<Named, Problem> {
-        match result {
-            Ok(()) => Ok(Named::New),
+    /// The second part. `None` if no file without a name can get one here: it is gone then.
+    pub(super) fn give_name(&self, unnamed: Unnamed) -> Result<Option<Named>, Problem> {
+        let Unnamed { file, hidden } = unnamed;
+        if let Some(hidden) = hidden {
+            // Some systems rename no file that is open.
+            drop(file);
+            return self.rename(&hidden).map(Some);
+        }
+        match self.dir.give_name(&file, self.name) {
+            Ok(()) => Ok(Some(Named::New)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !self.replace {
                     return Err(self.taken());
                 }
-                let (hidden, ()) = hide(|name| self.dir.give_name(file, name))?;
-                self.rename(&hidden)
+                let (hidden, ()) = hide(|name| self.dir.give_name(&file, name))?;
+                self.rename(&hidden).map(Some)
             }
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
             Err(error) => Err(Problem::io(&error)),
+        }
+    }
+
+    /// Removes what was written by [`Self::write`].
+    pub(super) fn discard(&self, unnamed: Unnamed) {
+        let Unnamed { file, hidden } = unnamed;
+        drop(file);
+        if let Some(hidden) = hidden {
+            self.remove(&hidden);
         }
     }
 

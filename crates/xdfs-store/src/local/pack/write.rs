@@ -1,19 +1,22 @@
 //! Carrying out the entries of a pack.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use xdfs_proto::pack::{Content, Entry, Failures, Metadata, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_sys::fs::{self, Dir, FileKind, Handle, ResolveError};
+use xdfs_sys::fs::{self, Dir, FileKind, Handle, ResolveError, SyncKind};
 
 use super::super::calls::{self, Paths};
+use super::super::file_systems::Writer;
 use super::super::{LocalStore, path};
 use super::dirs::Dirs;
 use super::metadata::{SET_ID, Thing, Wrong, give, give_owner};
 use super::owners::OwnerNumbers;
-use super::place::{Bytes, Named, Place};
+use super::place::{Bytes, Named, Place, Unnamed};
+use super::stage::{Batch, Permit, Staged, Waiting};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
@@ -39,31 +42,38 @@ pub(in super::super) fn write(
     let mut change = PackChange::default();
     let base = enter_or_make(&Paths { store }, root, rules, &mut change)?;
     let mut writing = Writing {
+        root,
+        place: base.real_path().unwrap_or_default(),
         dirs: Dirs::new(base),
         is_rooted: store.root.is_some(),
         nameless: true,
+        is_relaxed: rules.is_relaxed(),
         counts: rules.counts(),
         owners: OwnerNumbers::default(),
         rules,
         change,
+        medium: None,
+        writers: Vec::new(),
+        batch: Batch::default(),
+        unsynced: BTreeSet::new(),
+        failed: BTreeMap::new(),
+        ended: None,
     };
-    let mut failures = Failures::default();
-    let mut ended: Option<Fault> = None;
+    let mut count = 0;
     for (number, entry) in (0_u32..).zip(PackReader::new(pack, &limits)) {
         let entry = entry.map_err(|error| undecodable(root, &error))?;
-        if let Some(fault) = &ended {
-            failures.push(number, fault.clone());
-            continue;
+        count = number + 1;
+        if let Some(fault) = &writing.ended {
+            writing.failed.insert(number, fault.clone());
+        } else {
+            writing.take(number, entry);
         }
-        if let Err(problem) = writing.entry(&entry) {
-            let mut fault = problem.fault;
-            fault.operation = operation(&entry.content).into();
-            fault.path = shown(root, entry.path);
-            if problem.is_final {
-                ended = Some(fault.clone());
-            }
-            failures.push(number, fault);
-        }
+    }
+    writing.flush();
+    writing.sync_directories(count);
+    let mut failures = Failures::default();
+    for (number, fault) in writing.failed {
+        failures.push(number, fault);
     }
     Ok((failures, writing.change))
 }
@@ -113,19 +123,285 @@ fn enter_or_make(
     }
 }
 
-struct Writing<'r> {
+/// How what is written in a directory becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// It never does, or nobody waits for it.
+    Volatile,
+    /// With the file system, to which the writer of this number writes.
+    Whole(usize),
+    /// Each file and directory by itself.
+    Each,
+}
+
+struct Writing<'r, 'p> {
+    root: &'r [u8],
+    /// The real path of the directory; empty if it isn't known.
+    place: Vec<u8>,
     dirs: Dirs,
     /// Paths come from peers.
     is_rooted: bool,
     /// Files can be made without a name, as far as that is known.
     nameless: bool,
+    /// Files get their names before they are durable.
+    is_relaxed: bool,
     counts: bool,
     owners: OwnerNumbers,
     rules: &'r mut dyn PackRules,
     change: PackChange,
+    /// That of the directory used last.
+    medium: Option<(Arc<Dir>, Medium)>,
+    /// The file systems that are written to, by their devices.
+    writers: Vec<(u64, Writer)>,
+    batch: Batch<'p>,
+    /// Paths of directories in which something was made that aren't synchronised with a file system.
+    unsynced: BTreeSet<&'p [u8]>,
+    failed: BTreeMap<u32, Fault>,
+    /// Nothing more can be carried out.
+    ended: Option<Fault>,
 }
 
-impl Writing<'_> {
+impl<'p> Writing<'_, 'p> {
+    /// Carries an entry out, or as much of it as may be before those that wait are durable.
+    fn take(&mut self, number: u32, entry: Entry<'p>) {
+        if self.batch.decides(entry.path) || !self.batch.has_room() {
+            self.flush();
+        }
+        let carried_out = match entry.content {
+            Content::File(_) if !self.is_relaxed => self.stage(number, &entry),
+            // Nobody can see what isn't in it yet.
+            Content::Directory | Content::File(_) => self.entry(&entry),
+            _ if self.batch.is_empty() => self.entry(&entry),
+            _ => {
+                self.batch.push(Waiting {
+                    number,
+                    entry,
+                    staged: None,
+                });
+                return;
+            }
+        };
+        if let Err(problem) = carried_out {
+            self.fail(number, &entry, problem);
+        }
+    }
+
+    fn fail(&mut self, number: u32, entry: &Entry<'_>, problem: Problem) {
+        let mut fault = problem.fault;
+        fault.operation = operation(&entry.content).into();
+        fault.path = shown(self.root, entry.path);
+        if problem.is_final {
+            self.ended.get_or_insert_with(|| fault.clone());
+        }
+        self.failed.insert(number, fault);
+    }
+
+    /// How what is written in a directory becomes durable. Asked before anything is written in it.
+    fn medium(&mut self, dir: &Arc<Dir>) -> Result<Medium, Problem> {
+        if self.is_relaxed {
+            return Ok(Medium::Volatile);
+        }
+        if let Some((known, medium)) = &self.medium
+            && Arc::ptr_eq(known, dir)
+        {
+            return Ok(*medium);
+        }
+        let io = |error: io::Error| Problem::io(&error);
+        let device = dir.meta().map_err(io)?.identity.map(|(device, _)| device);
+        let known = self.writers.iter().position(|(d, _)| Some(*d) == device);
+        let medium = match (known, device) {
+            (Some(at), _) => Medium::Whole(at),
+            (None, _) if dir.sync_kind() == SyncKind::Needless => Medium::Volatile,
+            (None, None) => Medium::Each,
+            (None, Some(device)) => match Writer::begin(dir, &self.place).map_err(io)? {
+                None => Medium::Each,
+                Some(writer) => {
+                    self.writers.push((device, writer));
+                    Medium::Whole(self.writers.len() - 1)
+                }
+            },
+        };
+        self.medium = Some((Arc::clone(dir), medium));
+        Ok(medium)
+    }
+
+    /// Writes a file that gets its name later.
+    fn stage(&mut self, number: u32, entry: &Entry<'p>) -> Result<(), Problem> {
+        let replace = self.rules.entry(entry)?;
+        let (parent, name) = split(entry.path);
+        check_name(name)?;
+        let dir = self.parent(parent)?;
+        let Content::File(data) = entry.content else {
+            return Ok(());
+        };
+        let place = place_of(&dir, entry, replace, self.counts);
+        let medium = self.medium(&dir)?;
+        match medium {
+            Medium::Volatile => return self.file(&place, data, &entry.metadata),
+            Medium::Each => {
+                self.unsynced.insert(parent);
+            }
+            Medium::Whole(_) => {}
+        }
+        let mut permit = Permit::take();
+        if permit.is_none() && !self.batch.is_empty() {
+            self.flush();
+            permit = Permit::take();
+        }
+        if self.batch.is_empty() {
+            for (_, writer) in &mut self.writers {
+                writer.begin_batch();
+            }
+        }
+        let mut wrong = Wrong::default();
+        let unnamed = self.write(&place, data, &entry.metadata, &mut wrong)?;
+        self.batch.push(Waiting {
+            number,
+            entry: entry.clone(),
+            staged: Some(Staged {
+                dir: Arc::clone(&dir),
+                unnamed,
+                replace,
+                is_alone: medium == Medium::Each,
+                wrong,
+                permit,
+            }),
+        });
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        place: &Place<'_>,
+        data: &[u8],
+        metadata: &Metadata<'_>,
+        wrong: &mut Wrong,
+    ) -> Result<Unnamed, Problem> {
+        let mode = self.mode(metadata);
+        let owners = &mut self.owners;
+        let dress = &mut |file: &File, has: u32| {
+            give(file, metadata, mode, Some(has), owners, wrong);
+        };
+        let made_as = mode.map_or(0o666, |mode| mode & 0o777);
+        let bytes = Bytes {
+            data,
+            sparse: metadata.sparse,
+        };
+        place.write(bytes, made_as, &mut self.nameless, dress)
+    }
+
+    /// Makes durable what waits, and then carries it out in its order.
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return;
+        }
+        let synced = self.make_durable(&batch);
+        for Waiting {
+            number,
+            entry,
+            staged,
+        } in batch.into_entries()
+        {
+            let carried_out = match (staged, &synced) {
+                (Some(staged), Ok(())) => self.name(&entry, staged),
+                (Some(staged), Err(problem)) => {
+                    place_of(&staged.dir, &entry, false, false).discard(staged.unnamed);
+                    Err(problem.clone())
+                }
+                (None, Ok(())) => self.entry(&entry),
+                (None, Err(problem)) => Err(problem.clone()),
+            };
+            if let Err(problem) = carried_out {
+                self.fail(number, &entry, problem);
+            }
+        }
+    }
+
+    fn make_durable(&mut self, batch: &Batch<'_>) -> Result<(), Problem> {
+        let staged = batch.entries().iter().filter_map(|w| w.staged.as_ref());
+        let (mut alone, mut together) = (Vec::new(), 0);
+        for staged in staged {
+            match staged.is_alone {
+                true => alone.push(&staged.unnamed.file),
+                false => together += 1,
+            }
+        }
+        let synced = alone.into_iter().try_for_each(File::sync_all);
+        let synced = synced.and_then(|()| {
+            let mut writers = self.writers.iter().filter(|_| together > 0);
+            writers.try_for_each(|(_, writer)| writer.sync())
+        });
+        synced.map_err(|error| {
+            let mut problem = Problem::io(&error);
+            let cause = &problem.fault.cause;
+            problem.fault.cause = format!("it could not be made durable: {cause}");
+            problem
+        })
+    }
+
+    /// Gives a file its name that is durable.
+    fn name(&mut self, entry: &Entry<'_>, staged: Staged) -> Result<(), Problem> {
+        let Staged {
+            dir,
+            unnamed,
+            replace,
+            mut wrong,
+            permit,
+            ..
+        } = staged;
+        let place = place_of(&dir, entry, replace, self.counts);
+        let Content::File(data) = entry.content else {
+            return Ok(());
+        };
+        let named = match place.give_name(unnamed)? {
+            Some(named) => named,
+            None => {
+                self.nameless = false;
+                wrong = Wrong::default();
+                let hidden = self.write(&place, data, &entry.metadata, &mut wrong)?;
+                let synced = hidden.file.sync_all();
+                if let Err(error) = synced {
+                    place.discard(hidden);
+                    return Err(Problem::io(&error));
+                }
+                place.give_name(hidden)?.unwrap_or(Named::New)
+            }
+        };
+        drop(permit);
+        self.count(named, data.len() as u64);
+        wrong.end()
+    }
+
+    /// Makes durable which names directories have, where that isn't done by a whole file system.
+    fn sync_directories(&mut self, count: u32) {
+        let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
+        for path in std::mem::take(&mut self.unsynced) {
+            let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+            let ends = slashes.chain([0, path.len()]);
+            paths.extend(ends.map(|end| &path[..end]));
+        }
+        for path in paths {
+            let synced = self.dirs.find(path).and_then(|dir| {
+                let synced = dir.reopen().and_then(|dir| dir.sync_all());
+                synced.map_err(|error| Problem::io(&error)).or_else(|problem| {
+                    // Some systems don't do that, and some directories can't be opened for it.
+                    let codes = [Code::InvalidArgument, Code::Unsupported, Code::PermissionDenied];
+                    match codes.contains(&problem.fault.code) {
+                        true => Ok(()),
+                        false => Err(problem),
+                    }
+                })
+            });
+            if let Err(problem) = synced {
+                let fault = problem.fault.path(shown(self.root, path));
+                for number in 0..count {
+                    self.failed.entry(number).or_insert_with(|| fault.clone());
+                }
+            }
+        }
+    }
+
     fn entry(&mut self, entry: &Entry<'_>) -> Result<(), Problem> {
         let replace = self.rules.entry(entry)?;
         let metadata = &entry.metadata;
@@ -150,12 +426,9 @@ impl Writing<'_> {
             link = Some((self.dirs.find(parent)?, name));
         }
         let dir = self.parent(parent)?;
-        let place = Place {
-            dir: &dir,
-            name,
-            replace,
-            counts: self.counts,
-        };
+        // Before anything is written to its file system.
+        self.medium(&dir)?;
+        let place = place_of(&dir, entry, replace, self.counts);
         match &entry.content {
             Content::File(data) => self.file(&place, data, metadata),
             Content::Directory => self.directory(&place, metadata),
@@ -261,10 +534,13 @@ impl Writing<'_> {
         if target.split(path::is_separator).any(path::is_hidden_name) {
             return Err(path::hidden_fault("", b"").into());
         }
-        let named = place.make(|name| place.dir.symlink(target, name))?;
-        self.count(named, 0);
         let mut wrong = Wrong::default();
-        self.link_metadata(place.dir, place.name, metadata, &mut wrong);
+        // It gets its name with all it is to have: whoever finds it knows which one it is.
+        let named = place.make_dressed(
+            |name| place.dir.symlink(target, name),
+            |name| self.link_metadata(place.dir, name, metadata, &mut wrong),
+        )?;
+        self.count(named, 0);
         wrong.end()
     }
 
@@ -295,18 +571,21 @@ impl Writing<'_> {
     fn pipe(&mut self, place: &Place<'_>, metadata: &Metadata<'_>) -> Result<(), Problem> {
         let mode = self.mode(metadata);
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
-        let named = place.make(|name| place.dir.make_pipe(name, made_as))?;
-        self.count(named, 0);
         let mut wrong = Wrong::default();
-        match find(place.dir, place.name) {
-            Ok(found) => {
-                let has = Some(fs::masked(made_as));
-                give(&found, metadata, mode, has, &mut self.owners, &mut wrong);
-            }
-            Err(problem) => {
-                wrong.note("metadata", Err(problem));
-            }
-        }
+        let owners = &mut self.owners;
+        let named = place.make_dressed(
+            |name| place.dir.make_pipe(name, made_as),
+            |name| match find(place.dir, name) {
+                Ok(found) => {
+                    let has = Some(fs::masked(made_as));
+                    give(&found, metadata, mode, has, owners, &mut wrong);
+                }
+                Err(problem) => {
+                    wrong.note("metadata", Err(problem));
+                }
+            },
+        )?;
+        self.count(named, 0);
         wrong.end()
     }
 
@@ -380,6 +659,15 @@ impl Writing<'_> {
         let thing: &dyn Thing = found;
         give(thing, metadata, mode, meta.mode, &mut self.owners, wrong);
         Ok(())
+    }
+}
+
+fn place_of<'e>(dir: &'e Dir, entry: &'e Entry<'_>, replace: bool, counts: bool) -> Place<'e> {
+    Place {
+        dir,
+        name: split(entry.path).1,
+        replace,
+        counts,
     }
 }
 

@@ -376,10 +376,7 @@ fn directories_that_may_only_be_passed_through_are_passed_through() {
     // The user of a thread is its own on Linux; no other thread is changed.
     let (found, listed, removed) = std::thread::scope(|scope| {
         let ask = || {
-            if rustix::process::geteuid().is_root() {
-                let nobody = rustix::process::Uid::from_raw(65534);
-                rustix::thread::set_thread_uid(nobody).unwrap();
-            }
+            xdfs_testkit::nobody::become_nobody();
             (
                 scene.stat("d/file", false),
                 scene.call(&list("d")),

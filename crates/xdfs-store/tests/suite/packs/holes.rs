@@ -68,9 +68,9 @@ fn zeros_of_a_marked_file_take_no_storage() {
             .iter()
             .map(|(name, ..)| entry(*name, Content::File(&full)))
             .collect();
-        assert_done(&scene.store.write_pack(b"", true, &pack_of(&full)).unwrap());
+        assert_done(&scene.store.write_pack(b"", REPLACE, &pack_of(&full)).unwrap());
         let pack = pack_of(&marked);
-        assert_done(&scene.store.write_pack(b"", true, &pack).unwrap());
+        assert_done(&scene.store.write_pack(b"", REPLACE, &pack).unwrap());
         for (name, ..) in &cases {
             fs::remove_file(scene.path(name)).unwrap();
         }
@@ -126,7 +126,7 @@ fn files_with_holes_are_marked_when_they_are_read() {
     // What was read is made again in another place.
     let other = Scene::new();
     let files = read(&scene.store, &names[..3], Keep::default(), 500_000);
-    assert_done(&other.store.write_pack(b"", false, &files).unwrap());
+    assert_done(&other.store.write_pack(b"", KEEP, &files).unwrap());
     for name in ["holes", "nothing", "empty"] {
         let (from, to) = (scene.path(name), other.path(name));
         assert_eq!(fs::read(&from).unwrap(), fs::read(&to).unwrap());
@@ -142,7 +142,7 @@ fn a_mark_where_there_are_no_holes_spoils_the_pack() {
     let unknown = [0, 0x80, 0, 1, b'f', 0, 0, 0, 0];
     for bad in [&of_directory[..], &unknown] {
         let bytes = [&good, bad].concat();
-        let fault = scene.store.write_pack(b"", false, &bytes).unwrap_err();
+        let fault = scene.store.write_pack(b"", KEEP, &bytes).unwrap_err();
         assert_eq!(fault.code, Code::MalformedFrame);
         assert!(!scene.path("a").exists());
     }

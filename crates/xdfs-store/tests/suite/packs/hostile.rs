@@ -109,8 +109,7 @@ fn a_full_disk_ends_the_pack() {
         .arg(&dir)
         .output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
-        eprintln!("nothing could be mounted, so a full disk wasn't tried");
-        return;
+        return xdfs_testkit::skip::test("this user can't mount");
     }
     let big = "x".repeat(30_000);
     let bytes = pack(&[
@@ -120,7 +119,7 @@ fn a_full_disk_ends_the_pack() {
         file("d", "x"),
         entry("e", Content::Directory),
     ]);
-    let result = LocalStore::unrooted().write_pack(path_bytes(&dir), true, &bytes);
+    let result = LocalStore::unrooted().write_pack(path_bytes(&dir), REPLACE, &bytes);
     let left = names(&dir);
     let unmounted = Command::new("umount").arg(&dir).status().unwrap();
     assert!(unmounted.success());

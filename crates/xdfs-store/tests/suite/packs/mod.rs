@@ -11,9 +11,18 @@ use std::path::Path;
 
 use xdfs_proto::pack::{Content, Entry, Failures, Keep, Metadata, PackReader, PackWriter, Wish};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{LocalStore, Store};
+use xdfs_store::{LocalStore, PackHow, Store};
 
 use super::common::{names, path_bytes, rooted};
+
+const KEEP: PackHow = PackHow {
+    overwrite: false,
+    relaxed: false,
+};
+const REPLACE: PackHow = PackHow {
+    overwrite: true,
+    relaxed: false,
+};
 
 fn entry<'a>(path: &'a (impl AsRef<[u8]> + ?Sized), content: Content<'a>) -> Entry<'a> {
     Entry {
@@ -65,11 +74,11 @@ impl Scene {
     }
 
     fn write(&self, entries: &[Entry<'_>]) -> Failures {
-        self.store.write_pack(b"", false, &pack(entries)).unwrap()
+        self.store.write_pack(b"", KEEP, &pack(entries)).unwrap()
     }
 
     fn replace(&self, entries: &[Entry<'_>]) -> Failures {
-        self.store.write_pack(b"", true, &pack(entries)).unwrap()
+        self.store.write_pack(b"", REPLACE, &pack(entries)).unwrap()
     }
 
     fn read(&self, names: &[&str], keep: Keep) -> Vec<u8> {
@@ -137,10 +146,6 @@ fn assert_one<'a>(failures: &'a Failures, number: u32, code: Code, path: &str) -
     fault
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
 fn unrooted_pack(root: &Path, entries: &[Entry<'_>]) -> Result<Failures, Fault> {
-    LocalStore::unrooted().write_pack(path_bytes(root), false, &pack(entries))
+    LocalStore::unrooted().write_pack(path_bytes(root), KEEP, &pack(entries))
 }

@@ -93,7 +93,7 @@ fn a_tree_that_is_taken_and_made_is_the_same() {
     let (scene, copy) = (Scene::new(), Scene::new());
     tree(&scene);
     let answer = scene.read(&["f", "d", "d/e", "d/e/g", "link", "pipe"], Keep::default());
-    assert_done(&copy.store.write_pack(b"", false, &answer).unwrap());
+    assert_done(&copy.store.write_pack(b"", KEEP, &answer).unwrap());
     let again = copy.read(&["f", "d/e/g", "link", "pipe"], Keep::default());
     let limits = Limits::default();
     let files: Vec<Entry<'_>> = entries(&answer, &limits)

@@ -5,13 +5,19 @@ use std::collections::HashSet;
 
 use xdfs_proto::Fault;
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
-use xdfs_store::Store as _;
+use xdfs_store::{PackHow, Store as _};
 
 use super::{Download, Fetching, local_attributes};
 use crate::tree::journal::local_mark;
 use crate::tree::moving::{Again, Item, Kind, Report, opening};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
+
+/// How attributes are set of what was moved here.
+const REPLACE: PackHow = PackHow {
+    overwrite: true,
+    relaxed: false,
+};
 
 impl Download<'_> {
     /// Sets what is known of directories in which nothing more is made.
@@ -84,7 +90,7 @@ impl Download<'_> {
         if !pack.is_empty() {
             let (memory, length) = pack.finish();
             // What it could not set is told by what can't be made there.
-            let _ = self.store.write_pack(&self.root, true, &memory[..length]);
+            let _ = self.store.write_pack(&self.root, REPLACE, &memory[..length]);
         }
     }
 
@@ -114,7 +120,7 @@ impl Download<'_> {
     /// Gives large files that are here what else is kept of them. They are moved then.
     pub(super) fn dress(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
         for (item, kept) in state.large.take_bare() {
-            let failures = self.store.write_pack(&self.root, true, &kept)?;
+            let failures = self.store.write_pack(&self.root, REPLACE, &kept)?;
             match failures.of(0) {
                 Some(fault) => report.failed(&item.path, &fault.clone().path(&item.path)),
                 None => report.moved(&item),
@@ -142,10 +148,11 @@ impl Download<'_> {
             // Two paths are shorter than any pack.
             let count = fits.count().max(1);
             let (memory, length) = pack.finish();
-            let overwrite = self.options.overwrite;
-            let failures = self
-                .store
-                .write_pack(&self.root, overwrite, &memory[..length])?;
+            let how = PackHow {
+                overwrite: self.options.overwrite,
+                ..PackHow::default()
+            };
+            let failures = self.store.write_pack(&self.root, how, &memory[..length])?;
             let (done, rest) = links.split_at(count);
             for (number, (path, _)) in (0..).zip(done) {
                 match failures.of(number) {
@@ -223,7 +230,7 @@ impl Download<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let (memory, length) = pack.finish();
-        let failures = self.store.write_pack(&self.root, true, &memory[..length])?;
+        let failures = self.store.write_pack(&self.root, REPLACE, &memory[..length])?;
         for (number, path) in (0..).zip(paths) {
             if let Some(fault) = failures.of(number) {
                 report.failed(path, &fault.clone().path(path));

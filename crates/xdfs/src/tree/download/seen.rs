@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::pack::{Content, Failures, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
+use xdfs_store::{LocalStore, OpenedSink, PackHow, SinkRequest, Source, Store};
 
 use crate::tree::moving::{Item, Kept, attributes_of};
 
@@ -23,14 +23,17 @@ pub(super) struct Seen {
     pub(super) names: Vec<Vec<u8>>,
     /// What is known of large files is wanted.
     keeps_more: bool,
+    /// Files may get their names before they are durable.
+    relaxed: bool,
     came: Mutex<Vec<Came>>,
 }
 
 impl Seen {
-    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool) -> Self {
+    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool, relaxed: bool) -> Self {
         Self {
             names,
             keeps_more,
+            relaxed,
             came: Mutex::default(),
         }
     }
@@ -58,7 +61,11 @@ impl Store for Seen {
         Err(only_packs(&request.path))
     }
 
-    fn write_pack(&self, root: &[u8], overwrite: bool, pack: &[u8]) -> Result<Failures, Fault> {
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        !self.relaxed && LocalStore::unrooted().packs_wait(root)
+    }
+
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
         let limits = Limits::default();
         let mut came = Vec::new();
         for entry in PackReader::new(pack, &limits) {
@@ -89,6 +96,10 @@ impl Store for Seen {
             return Err(Fault::new(Code::ProtocolViolation, "copy a tree", cause).path(root));
         }
         *self.lock() = came;
-        LocalStore::unrooted().write_pack(root, overwrite, pack)
+        let how = PackHow {
+            relaxed: self.relaxed,
+            ..how
+        };
+        LocalStore::unrooted().write_pack(root, how, pack)
     }
 }

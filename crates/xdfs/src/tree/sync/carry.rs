@@ -11,11 +11,11 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::{DownloadJob, UploadJob};
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::{LocalStore, Store as _};
+use xdfs_store::{LocalStore, PackHow, Store as _};
 
 use super::alike::Waits;
 use super::delta::{self, Candidate, Preparation};
-use super::plan::{Action, Extra, Give, Late, Renaming};
+use super::plan::{Action, Give, Late, Renaming};
 use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
@@ -27,7 +27,7 @@ use crate::tree::{Cut, SyncStep, TreeOptions, join};
 /// Entries that are given to a mover at once.
 const BATCH_ENTRIES: usize = 128;
 /// Calls that are under way.
-const CALLS_MAX: usize = 64;
+pub(super) const CALLS_MAX: usize = 64;
 /// How often it is looked whether a file that takes a place is to be broken off.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How many names beside its own are tried for a large file.
@@ -63,7 +63,7 @@ pub(super) struct Carrier<'a> {
 }
 
 /// Is told what came of a change.
-type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) + 'e;
+pub(super) type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) + 'e;
 
 /// A change that was begun.
 enum Begun {
@@ -282,7 +282,7 @@ impl<'a> Carrier<'a> {
     fn preparation<'p>(&'p self, stop: &'p AtomicBool) -> Preparation<'p> {
         Preparation {
             client: self.client,
-            digest: self.options.digest,
+            digest: self.client.digest(self.options.digest),
             stop,
             refusal: &self.refusal,
         }
@@ -313,7 +313,11 @@ impl<'a> Carrier<'a> {
             return Vec::new();
         }
         let (memory, length) = sets.pack.finish();
-        let written = self.store.write_pack(self.root, true, &memory[..length]);
+        let how = PackHow {
+            overwrite: true,
+            ..PackHow::default()
+        };
+        let written = self.store.write_pack(self.root, how, &memory[..length]);
         let fault_of = |number| match &written {
             Ok(failures) => failures.of(number).cloned(),
             Err(fault) => Some(fault.clone()),
@@ -376,7 +380,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// The path of an entry of the target, as [`Self::begin`] takes it.
-    fn at(&self, path: &[u8]) -> Vec<u8> {
+    pub(super) fn at(&self, path: &[u8]) -> Vec<u8> {
         match self.route {
             Route::Up(_) => join(self.root, path),
             Route::Down(_) => path.to_vec(),
@@ -422,7 +426,7 @@ impl<'a> Carrier<'a> {
 
     /// Makes calls, several at once and in any order, until the observer wants no more. `ended` is
     /// told what came of each.
-    fn call_all<T>(
+    pub(super) fn call_all<T>(
         &self,
         calls: impl Iterator<Item = (T, Call)>,
         report: &mut Report<'_>,
@@ -586,6 +590,7 @@ impl<'a> Carrier<'a> {
                     target: join(self.root, target),
                     name: Vec::new(),
                     pack: false,
+                    relaxed: false,
                 })
             }
             Route::Down(source) => JobKind::Download(DownloadJob {
@@ -601,37 +606,6 @@ impl<'a> Carrier<'a> {
             ..transfer_options(self.options)
         };
         self.client.start(&options, kind)
-    }
-
-    /// Removes names, what is in a directory before it. Returns how many were.
-    pub(super) fn delete(&self, extras: Vec<Extra>, report: &mut Report<'_>) -> Result<u64, Fault> {
-        let mut deleted = 0;
-        let (mut directories, files): (Vec<_>, Vec<_>) =
-            extras.into_iter().partition(|extra| extra.is_directory);
-        let depth = |extra: &Extra| extra.path.iter().filter(|b| **b == b'/').count();
-        directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
-        let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
-        for level in std::iter::once(&*files).chain(levels) {
-            let calls = level.iter().map(|extra| {
-                let path = self.at(&extra.path);
-                let call = if extra.is_directory {
-                    Call::RemoveDirectory { path }
-                } else {
-                    Call::RemoveFile { path }
-                };
-                (extra, call)
-            });
-            self.call_all(calls, report, &mut |extra, result, report| match result {
-                Ok(()) => {
-                    deleted += 1;
-                    report.step(SyncStep::Delete, &extra.path, None);
-                }
-                // Somebody else was faster.
-                Err(fault) if fault.code == Code::NotFound => {}
-                Err(fault) => report.failed(&extra.path, &fault),
-            })?;
-        }
-        Ok(deleted)
     }
 }
 

@@ -7,6 +7,7 @@ mod alike;
 mod carry;
 mod delta;
 mod plan;
+mod removal;
 mod side;
 
 use std::ops::ControlFlow;
@@ -51,7 +52,8 @@ pub struct SyncOptions {
     pub tree: TreeOptions,
     /// How files are compared.
     pub compare: Compare,
-    /// Remove what is in the target and not in the source, when everything else succeeded. What
+    /// Remove what is in the target and not in the source, when everything else succeeded and
+    /// every directory of the source was listed. What came into the source meanwhile stays. What
     /// the filter leaves out stays, and the directories above it. With [`Compare::Digest`] a
     /// missing file that has the content of one that would be removed is renamed instead.
     pub delete: bool,
@@ -79,7 +81,8 @@ pub struct SyncResult {
     pub renamed: u64,
     /// Names that were removed; in a dry run those that would be.
     pub deleted: u64,
-    /// Names that would have been removed, had nothing failed before.
+    /// Names that would have been removed, had nothing failed before, or had they not come into
+    /// the source meanwhile.
     pub kept: u64,
 }
 
@@ -140,13 +143,8 @@ fn run(
     report.result.target = target.root().to_vec();
     let carried = TreeOptions {
         overwrite: true,
-        // All is synchronised at the end, and each part before unless it is to be at once.
-        durability: match options.tree.durability {
-            Durability::Full => Durability::Full,
-            _ => Durability::None,
-        },
         digest: match options.tree.digest {
-            DigestKind::None if options.delta => DigestKind::default(),
+            Some(DigestKind::None) if options.delta => None,
             kind => kind,
         },
         ..options.tree.clone()
@@ -537,7 +535,9 @@ impl Sync<'_> {
         extras: Vec<Extra>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        self.counts.deleted += carrier.delete(extras, report)?;
+        let removed = removal::remove(carrier, self.source, extras, report)?;
+        self.counts.deleted += removed.deleted;
+        self.counts.kept += removed.kept;
         Ok(())
     }
 }

@@ -56,8 +56,10 @@ pub(super) struct Extra {
     /// It has content of its own, which may be wanted under another name.
     is_file: bool,
     size: u64,
-    /// It stands where something of another kind has to go.
+    /// It stands where something of another kind has to go, or beneath such a directory.
     pub(super) is_in_the_way: bool,
+    /// The source has something of another kind under this name.
+    pub(super) has_successor: bool,
 }
 
 /// A file that has another name in the target.
@@ -84,7 +86,7 @@ pub(super) struct Outcome {
     /// Directories that aren't as in the source by themselves.
     pub(super) directories_set: Vec<Vec<u8>>,
     /// Failures that were told and keep nothing from being deleted: what is beneath a directory
-    /// that can't be listed stays anyway, and sockets and devices are never moved.
+    /// of the target that can't be listed stays anyway, and sockets and devices are never moved.
     pub(super) harmless: u64,
     /// Why nothing more can be done.
     pub(super) fault: Option<Fault>,
@@ -382,6 +384,12 @@ impl<'a> Comparison<'a> {
         match side.list(path, asked) {
             Ok(names) => Ok(Some(names)),
             Err(fault) if ends_session(&fault) => Err(fault),
+            // What a source doesn't show may be what stands elsewhere in the target, so that
+            // nothing is deleted any more. What can't be seen of the target stays.
+            Err(fault) if std::ptr::eq(side, self.source) => {
+                state.failed(path, fault);
+                Ok(None)
+            }
             Err(fault) => {
                 state.failed_harmlessly(path, fault);
                 Ok(None)
@@ -434,7 +442,8 @@ impl<'a> Comparison<'a> {
                         if self.leaves_out(&path, &entry) {
                             state.keep(&path);
                         } else {
-                            only_target(path, &entry.attributes, is_in_the_way, state);
+                            let place = (is_in_the_way, false);
+                            only_target(path, &entry.attributes, place, state);
                         }
                     }
                 }
@@ -506,7 +515,7 @@ impl<'a> Comparison<'a> {
         let is_extra = self.options.delete && !alike.spelled.contains(&entry.name);
         if is_extra && !self.leaves_out(&path, entry) {
             state.touch(directory);
-            only_target(path, &entry.attributes, false, state);
+            only_target(path, &entry.attributes, (false, false), state);
         }
     }
 
@@ -592,7 +601,7 @@ impl<'a> Comparison<'a> {
             }
             _ => {
                 state.touch(directory);
-                only_target(path.clone(), target, true, state);
+                only_target(path.clone(), target, (true, true), state);
                 self.only_source(path, source, true, directory, state);
             }
         }
@@ -679,7 +688,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn start_digest(&self, side: &'a Side<'a>, path: &[u8]) -> Asked<'a> {
-        let kind = match self.options.tree.digest {
+        let kind = match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
         };
@@ -823,7 +832,7 @@ impl<'a> Comparison<'a> {
 fn only_target(
     path: Vec<u8>,
     attributes: &Attributes,
-    is_in_the_way: bool,
+    (is_in_the_way, has_successor): (bool, bool),
     state: &mut State<'_, '_>,
 ) {
     let is_directory = attributes.kind == FileKind::Directory;
@@ -838,5 +847,6 @@ fn only_target(
         is_file: attributes.kind == FileKind::File,
         size: attributes.size,
         is_in_the_way,
+        has_successor,
     });
 }

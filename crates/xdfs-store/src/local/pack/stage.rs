@@ -1,0 +1,115 @@
+//! Files of a pack that are complete and wait for their names until they are durable.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xdfs_proto::pack::Entry;
+use xdfs_sys::fs::Dir;
+use xdfs_sys::limit;
+
+use super::metadata::Wrong;
+use super::place::Unnamed;
+
+/// Files that wait for one synchronisation in a pack.
+const FILES_MAX: usize = 1024;
+/// Of the descriptors of the process, one in so many is for files that wait.
+const DESCRIPTORS_SHARE: u64 = 4;
+/// Descriptors of a process, where the system doesn't tell.
+const DESCRIPTORS: u64 = 256;
+
+/// The right to hold a file open until it has its name.
+#[derive(Debug)]
+pub(super) struct Permit;
+
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+impl Permit {
+    /// `None` if as many are held as may be.
+    pub(super) fn take() -> Option<Self> {
+        let held = HELD.fetch_add(1, Ordering::Relaxed);
+        let permit = Self;
+        (held < most()).then_some(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn most() -> u64 {
+    static MOST: OnceLock<u64> = OnceLock::new();
+    let limit = || limit::descriptor_limit().unwrap_or(DESCRIPTORS) / DESCRIPTORS_SHARE;
+    *MOST.get_or_init(limit)
+}
+
+/// A file that waits for its name.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) dir: Arc<Dir>,
+    pub(super) unnamed: Unnamed,
+    pub(super) replace: bool,
+    /// It has to be made durable by itself.
+    pub(super) is_alone: bool,
+    /// What could not be set of it.
+    pub(super) wrong: Wrong,
+    /// `None` for the only one that is held beyond what may be.
+    pub(super) permit: Option<Permit>,
+}
+
+/// An entry that is carried out when those before it are durable.
+#[derive(Debug)]
+pub(super) struct Waiting<'p> {
+    pub(super) number: u32,
+    pub(super) entry: Entry<'p>,
+    /// A file that is written; `None` for what isn't begun.
+    pub(super) staged: Option<Staged>,
+}
+
+/// Entries that wait, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Batch<'p> {
+    waiting: Vec<Waiting<'p>>,
+    paths: HashSet<&'p [u8]>,
+    files: usize,
+}
+
+impl<'p> Batch<'p> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether there is room for another file.
+    pub(super) fn has_room(&self) -> bool {
+        self.files < FILES_MAX
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting<'p>) {
+        self.files += usize::from(waiting.staged.is_some());
+        self.paths.insert(waiting.entry.path);
+        self.waiting.push(waiting);
+    }
+
+    /// Whether what an entry means depends on one that waits: it has the same path, or stands
+    /// beneath it.
+    pub(super) fn decides(&self, path: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+        let ends = std::iter::once(path.len()).chain(slashes);
+        let mut ends = ends.chain(std::iter::once(0));
+        ends.any(|end| self.paths.contains(&path[..end]))
+    }
+
+    pub(super) fn entries(&self) -> &[Waiting<'p>] {
+        &self.waiting
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Waiting<'p>> {
+        self.waiting
+    }
+}

@@ -1,0 +1,433 @@
+"""The bodies of XPATHM and ANSWER: calls about paths (xpathm.md) and about open files (xdfsm.md)."""
+
+from digests import NAMES
+from wire import (
+    BLOCK_MAX,
+    U64,
+    Fault,
+    encode_digest,
+    encode_fault,
+    malformed,
+    pack,
+    read_block_size,
+    read_digest,
+    read_digest_kind,
+    read_fault,
+    read_mode,
+    read_name,
+    read_state,
+    string,
+    too_large,
+)
+
+DATA_MAX = 61_440  # bytes that one call reads or writes
+KINDS = "file directory symbolic-link named-pipe socket block-device character-device other".split()
+
+
+# Pieces of calls.
+
+
+def _extents(r):
+    count = r.number("H")
+    if count == 0:
+        raise malformed("number of extents")
+    if count > 256:
+        raise too_large("number of extents")
+    extents = []
+    for _ in range(count):
+        offset, length = r.number("Q"), r.number("I")
+        if length == 0 or offset + length > U64:
+            raise malformed("extent")
+        extents.append({"offset": offset, "length": length})
+    if sum(e["length"] for e in extents) > DATA_MAX:
+        raise too_large("length of data")
+    return extents
+
+
+def _write_extents(extents):
+    return pack("H", len(extents)) + b"".join(pack("QI", e["offset"], e["length"]) for e in extents)
+
+
+def _lock_range(r, given):
+    offset, length = r.number("Q"), r.number("Q")
+    if (given and (length == 0 or offset + length > U64)) or (not given and length):
+        raise malformed("range of a lock")
+    return {"offset": offset, "length": length if given else None}
+
+
+def _optional(r, form, given, what):
+    value = r.number(form)
+    if value and not given:
+        raise malformed(what)
+    return value if given else None
+
+
+def _handle(r):
+    return r.bounded("I", 1, 0xFFFFFFFF, "handle")
+
+
+def _read_open(r, o):
+    flags = {n: bool(o & b) for n, b in OPEN.items()}
+    changes = flags["append"] or flags["create"] or flags["truncate"]
+    if not o & 3 or (changes and not o & 2) or (flags["exclusive"] and not o & 8):
+        raise malformed("flags of a file")
+    if o & 0x80 and o & 0x28:
+        raise malformed("flags of a file")
+    mode = read_mode(r, bool(o & 0x40))
+    if mode is not None and not o & 8:
+        raise malformed("mode")
+    owner = r.take(16)
+    identity = {"device": r.number("Q"), "inode": r.number("Q"), "born_ns": r.number("q")}
+    if not o & 0x80 and any(identity.values()):
+        raise malformed("identity")
+    return {**flags, "mode": mode, "owner": owner, "identity": identity if o & 0x80 else None, "path": r.path()}
+
+
+OPEN = {"read": 1, "write": 2, "append": 4, "create": 8, "exclusive": 16, "truncate": 32}
+NO_IDENTITY = {"device": 0, "inode": 0, "born_ns": 0}
+
+
+def _write_open(c):
+    o = sum(b for n, b in OPEN.items() if c[n])
+    o |= (c["mode"] is not None) << 6 | (c["identity"] is not None) << 7
+    identity = c["identity"] or NO_IDENTITY
+    body = pack("H", c["mode"] or 0) + c["owner"]
+    body += pack("QQq", identity["device"], identity["inode"], identity["born_ns"])
+    return o, body + string(c["path"])
+
+
+def _read_signatures(r, _o):
+    c = {"digest": read_digest_kind(r), "block_size": read_block_size(r)}
+    c["first"], c["count"] = r.number("Q"), r.number("I")
+    if c["count"] == 0:
+        raise malformed("number of blocks")
+    if c["count"] > 1024 or c["count"] * c["block_size"] > 64 << 20:
+        raise too_large("blocks")
+    if (c["first"] + c["count"]) * c["block_size"] > U64:
+        raise malformed("number of a block")
+    return {**c, "path": r.path()}
+
+
+def _read_seed(r, o):
+    c = {"overwrite": bool(o & 1), "sparse": bool(o & 2), "tag": r.take(16)}
+    if not any(c["tag"]):
+        raise malformed("tag")
+    c["length"] = r.bounded("Q", 1, U64, "length")
+    c["digest"], c["block_size"] = read_digest_kind(r, False), read_block_size(r)
+    c["from"], c["path"], c["pieces"] = r.path(), r.path(), []
+    count = r.number("H")
+    if count == 0:
+        raise malformed("number of pieces")
+    if count > 512:
+        raise too_large("number of pieces")
+    last = total = 0
+    for _ in range(count):
+        offset, source = r.number("Q"), r.number("Q")
+        length = r.bounded("I", 1, BLOCK_MAX, "length of a piece")
+        end = offset + length
+        on_grid = offset % c["block_size"] == 0 and (end % c["block_size"] == 0 or end == c["length"])
+        if offset < last or end > c["length"] or source + length > U64 or not on_grid:
+            raise malformed("piece")
+        if c["digest"] == "blake3":
+            full = 1 << max(length - 1, 1023).bit_length()
+            if offset % full or (length != full and end != c["length"]):
+                raise malformed("piece")
+        state = read_state(r, c["digest"], offset)
+        c["pieces"].append({"offset": offset, "from_offset": source, "length": length, "state": state})
+        last, total = end, total + length
+    if total > 256 << 20:
+        raise too_large("bytes of pieces")
+    return c
+
+
+def _write_seed(c):
+    body = c["tag"] + pack("QBI", c["length"], NAMES[c["digest"]], c["block_size"])
+    body += string(c["from"]) + string(c["path"]) + pack("H", len(c["pieces"]))
+    for p in c["pieces"]:
+        body += pack("QQI", p["offset"], p["from_offset"], p["length"]) + p["state"]
+    return c["overwrite"] | c["sparse"] << 1, body
+
+
+def _read_checksum(r, o):
+    c = {"offset": r.number("Q"), "length": _optional(r, "Q", o & 2, "length")}
+    if c["offset"] + (c["length"] or 0) > U64:
+        raise malformed("length")
+    return {**c, "digest": read_digest_kind(r, False), "path": r.path()}
+
+
+def _append_data(r, _o):
+    length = r.bounded("I", 1, 0xFFFFFFFF, "length of data")
+    if length > DATA_MAX:
+        raise too_large("length of data")
+    return r.take(length)
+
+
+def _read_write(r, o):
+    c = {"locked": bool(o & 1), "handle": _handle(r), "extents": _extents(r)}
+    return {**c, "bytes": r.take(sum(e["length"] for e in c["extents"]))}
+
+
+def _one_path(name):
+    return name, 0, lambda r, _: {"path": r.path()}, lambda c: (0, string(c["path"]))
+
+
+def _two_paths(name):
+    def write(c):
+        return c["overwrite"], string(c["path"]) + string(c["to"])
+
+    return name, 1, lambda r, o: {"overwrite": bool(o & 1), "path": r.path(), "to": r.path()}, write
+
+
+def _locking(name, tail, write_tail):
+    """A call about a range of bytes of a handle."""
+
+    def read(r, o):
+        return {"handle": _handle(r), **_lock_range(r, bool(o & 2)), **tail(r, o)}
+
+    def write(c):
+        given = c["length"] is not None
+        o = given << 1 | c.get("exclusive", False)
+        return o, pack("IQQ", c["handle"], c["offset"], c["length"] or 0) + write_tail(c)
+
+    return read, write
+
+
+# Operations: name, options that may be set, how the fields are read and written.
+CALLS = {
+    0x01: ("stat", 1, lambda r, o: {"follow": bool(o), "path": r.path()}, lambda c: (c["follow"], string(c["path"]))),
+    0x02: ("list", 0,
+           lambda r, _: {"entries_max": r.bounded("I", 1, 0xFFFFFFFF, "entries"), "path": r.path(),
+                         "cursor": r.string(4096)},
+           lambda c: (0, pack("I", c["entries_max"]) + string(c["path"]) + string(c["cursor"]))),
+    0x03: ("make-directory", 3,
+           lambda r, o: {"parents": bool(o & 1), "mode": read_mode(r, bool(o & 2)), "path": r.path()},
+           lambda c: (c["parents"] | (c["mode"] is not None) << 1, pack("H", c["mode"] or 0) + string(c["path"]))),
+    0x04: _one_path("remove-file"),
+    0x05: _one_path("remove-directory"),
+    0x06: _one_path("remove-tree"),
+    0x07: _two_paths("rename"),
+    0x08: _two_paths("copy"),
+    0x09: ("link", 0, lambda r, _: {"existing": r.path(), "path": r.path()},
+           lambda c: (0, string(c["existing"]) + string(c["path"]))),
+    0x0A: ("symlink", 0, lambda r, _: {"target": r.path(), "path": r.path()},
+           lambda c: (0, string(c["target"]) + string(c["path"]))),
+    0x0B: _one_path("read-link"),
+    0x0C: ("set-mode", 0, lambda r, _: {"mode": read_mode(r), "path": r.path()},
+           lambda c: (0, pack("H", c["mode"]) + string(c["path"]))),
+    0x0D: ("set-times", 7,
+           lambda r, o: {"follow": bool(o & 1), "atime_ns": _optional(r, "q", o & 2, "time"),
+                         "mtime_ns": _optional(r, "q", o & 4, "time"), "path": r.path()},
+           lambda c: (c["follow"] | (c["atime_ns"] is not None) << 1 | (c["mtime_ns"] is not None) << 2,
+                      pack("qq", c["atime_ns"] or 0, c["mtime_ns"] or 0) + string(c["path"]))),
+    0x0E: ("set-owner", 7,
+           lambda r, o: {"follow": bool(o & 1), "uid": _optional(r, "I", o & 2, "owner"),
+                         "gid": _optional(r, "I", o & 4, "owner"), "path": r.path()},
+           lambda c: (c["follow"] | (c["uid"] is not None) << 1 | (c["gid"] is not None) << 2,
+                      pack("II", c["uid"] or 0, c["gid"] or 0) + string(c["path"]))),
+    0x0F: ("truncate", 0, lambda r, _: {"length": r.number("Q"), "path": r.path()},
+           lambda c: (0, pack("Q", c["length"]) + string(c["path"]))),
+    0x10: _one_path("space"),
+    0x11: ("checksum", 2, _read_checksum,
+           lambda c: ((c["length"] is not None) << 1,
+                      pack("QQB", c["offset"], c["length"] or 0, NAMES[c["digest"]]) + string(c["path"]))),
+    0x12: _one_path("sync"),
+    0x13: ("signatures", 0, _read_signatures,
+           lambda c: (0, pack("BIQI", NAMES[c["digest"]], c["block_size"], c["first"], c["count"])
+                      + string(c["path"]))),
+    0x14: ("seed", 3, _read_seed, _write_seed),
+    0x20: ("open", 0xFF, _read_open, _write_open),
+    0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
+           lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
+    0x22: ("write", 1, _read_write,
+           lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]) + c["bytes"])),
+    0x23: ("append", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "bytes": _append_data(r, o)},
+           lambda c: (c["locked"], pack("II", c["handle"], len(c["bytes"])) + c["bytes"])),
+    0x24: ("flush", 1, lambda r, o: {"data_only": bool(o), "handle": _handle(r)},
+           lambda c: (c["data_only"], pack("I", c["handle"]))),
+    0x25: ("set-length", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "length": r.number("Q")},
+           lambda c: (c["locked"], pack("IQ", c["handle"], c["length"]))),
+    0x26: ("lock", 3, *_locking(
+        "lock",
+        lambda r, o: {"exclusive": bool(o & 1), "lease_s": r.bounded("I", 1, 3600, "lease"),
+                      "wait_ms": r.bounded("I", 0, 10_000, "wait")},
+        lambda c: pack("II", c["lease_s"], c["wait_ms"]))),
+    0x27: ("unlock", 2, *_locking("unlock", lambda r, o: {}, lambda c: b"")),
+    0x28: ("test-lock", 3, *_locking("test-lock", lambda r, o: {"exclusive": bool(o & 1)}, lambda c: b"")),
+    0x29: ("renew", 0, lambda r, _: {"handle": _handle(r), "holding": r.number("Q")},
+           lambda c: (0, pack("IQ", c["handle"], c["holding"]))),
+    0x2A: ("stat-handle", 0, lambda r, _: {"handle": _handle(r)}, lambda c: (0, pack("I", c["handle"]))),
+    0x2B: ("close", 0, lambda r, _: {"handle": _handle(r)}, lambda c: (0, pack("I", c["handle"]))),
+}  # fmt: skip
+OPERATION = {entry[0]: number for number, entry in CALLS.items()}
+
+
+def read_call(r):
+    """The message of XPATHM without its name; one of another version keeps its bytes (P-14)."""
+    name = read_name(r)
+    operation = r.bounded("B", 1, 255, "operation")
+    if operation not in CALLS:
+        return {**name, "unknown_operation": operation, "rest": r.rest()}
+    call, allowed, read, _ = CALLS[operation]
+    options = r.bounded("B", 0, 255, "options")
+    if options & ~allowed:
+        raise malformed("options of a call")
+    return {**name, "call": call, **read(r, options)}
+
+
+def write_call(c):
+    """The body of XPATHM."""
+    head = pack("HI", c["slot"], c["sequence"])
+    if "unknown_operation" in c:
+        return head + pack("B", c["unknown_operation"]) + c["rest"]
+    number = OPERATION[c["call"]]
+    options, body = CALLS[number][3](c)
+    return head + pack("BB", number, options) + body
+
+
+# Answers.
+
+_ATTRIBUTES = (
+    ("uid", "I"), ("gid", "I"), ("size", "Q"), ("allocated", "Q"), ("links", "Q"), ("device", "Q"), ("inode", "Q"),
+    ("atime_ns", "q"), ("mtime_ns", "q"), ("ctime_ns", "q"),
+)  # fmt: skip
+
+
+def read_attributes(r):
+    """What is known of a file."""
+    a = {"kind": KINDS[r.bounded("B", 0, len(KINDS) - 1, "kind of a file")], "mode": read_mode(r)}
+    return {**a, **{name: r.number(form) for name, form in _ATTRIBUTES}}
+
+
+def write_attributes(a):
+    """The bytes of attributes."""
+    head = pack("BH", KINDS.index(a["kind"]), a["mode"])
+    return head + b"".join(pack(form, a[name]) for name, form in _ATTRIBUTES)
+
+
+def _read_entries(r):
+    cursor = r.string(4096, "cursor")
+    entries = []
+    for _ in range(r.number("I")):
+        attributes, name = read_attributes(r), r.path()
+        if name in (b"", b".", b"..") or b"/" in name:
+            raise malformed("name of an entry")
+        entries.append({"attributes": attributes, "name": name})
+    return {"cursor": cursor or None, "entries": entries}
+
+
+def _write_entries(a):
+    body = string(a["cursor"] or b"") + pack("I", len(a["entries"]))
+    return body + b"".join(write_attributes(e["attributes"]) + string(e["name"]) for e in a["entries"])
+
+
+def _read_signed(r):
+    a = {"tag": r.take(16), "length": r.number("Q"), "first": r.number("Q"), "digest": read_digest_kind(r)}
+    count = r.number("I")
+    if count > 1024:
+        raise too_large("number of blocks")
+    if a["first"] + count > U64 + 1:
+        raise malformed("number of a block")
+    a["blocks"] = []
+    for i in range(count):
+        b = {"weak": r.number("I"), "strong": r.take(16)}
+        b["state"] = read_state(r, a["digest"], a["first"] + i)
+        a["blocks"].append(b)
+    return a
+
+
+def _write_signed(a):
+    body = a["tag"] + pack("QQBI", a["length"], a["first"], NAMES[a["digest"]], len(a["blocks"]))
+    return body + b"".join(pack("I", b["weak"]) + b["strong"] + b["state"] for b in a["blocks"])
+
+
+def _read_opened(r):
+    a = {"handle": _handle(r), "created": bool(r.bounded("B", 0, 1, "made by this call")), "run": r.number("Q")}
+    a["identity"] = {"device": r.number("Q"), "inode": r.number("Q"), "born_ns": r.number("q")}
+    return {**a, "attributes": read_attributes(r)}
+
+
+def _write_opened(a):
+    identity = a["identity"]
+    body = pack("IBQ", a["handle"], a["created"], a["run"])
+    body += pack("QQq", identity["device"], identity["inode"], identity["born_ns"])
+    return body + write_attributes(a["attributes"])
+
+
+def _read_data(r):
+    count = r.bounded("H", 1, 0xFFFF, "number of lengths")
+    if count > 256:
+        raise too_large("number of lengths")
+    lengths = [r.number("I") for _ in range(count)]
+    if sum(lengths) > DATA_MAX:
+        raise too_large("length of data")
+    return {"lengths": lengths, "bytes": r.take(sum(lengths))}
+
+
+def _read_in_the_way(r):
+    bits, offset, length = r.bounded("B", 0, 7, "bits of a lock"), r.number("Q"), r.number("Q")
+    if not bits & 1 and (bits or offset or length):
+        raise malformed("lock in the way")
+    if not bits & 1:
+        return {"lock": None}
+    given = bool(bits & 4)
+    if (given and (length == 0 or offset + length > U64)) or (not given and length):
+        raise malformed("range of a lock")
+    return {"lock": {"exclusive": bool(bits & 2), "offset": offset, "length": length if given else None}}
+
+
+def _write_in_the_way(a):
+    lock = a["lock"]
+    if lock is None:
+        return pack("BQQ", 0, 0, 0)
+    given = lock["length"] is not None
+    return pack("BQQ", 1 | lock["exclusive"] << 1 | given << 2, lock["offset"], lock["length"] or 0)
+
+
+_SPACE = ("total", "free", "available", "files", "files_free")
+CONTENTS = {
+    0x00: ("fault", lambda r: {"fault": read_fault(r)}, lambda a: encode_fault(a["fault"])),
+    0x01: ("done", lambda r: {}, lambda a: b""),
+    0x02: ("attributes", lambda r: {"attributes": read_attributes(r)}, lambda a: write_attributes(a["attributes"])),
+    0x03: ("entries", _read_entries, _write_entries),
+    0x04: ("target", lambda r: {"target": r.path()}, lambda a: string(a["target"])),
+    0x05: ("space", lambda r: {n: r.number("Q") for n in _SPACE}, lambda a: pack("5Q", *(a[n] for n in _SPACE))),
+    0x06: ("digest", lambda r: {"length": r.number("Q"), "digest": read_digest(r, False)},
+           lambda a: pack("Q", a["length"]) + encode_digest(a["digest"])),
+    0x07: ("removed", lambda r: {"entries": r.number("Q")}, lambda a: pack("Q", a["entries"])),
+    0x08: ("copied", lambda r: {"bytes": r.number("Q")}, lambda a: pack("Q", a["bytes"])),
+    0x09: ("signatures", _read_signed, _write_signed),
+    0x20: ("opened", _read_opened, _write_opened),
+    0x21: ("data", _read_data,
+           lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),
+    0x22: ("appended", lambda r: {"offset": r.number("Q"), "length": r.number("I")},
+           lambda a: pack("QI", a["offset"], a["length"])),
+    0x23: ("held", lambda r: {"holding": r.number("Q")}, lambda a: pack("Q", a["holding"])),
+    0x24: ("in-the-way", _read_in_the_way, _write_in_the_way),
+}  # fmt: skip
+CONTENT = {entry[0]: number for number, entry in CONTENTS.items()}
+
+
+def read_answer(r, last):
+    """The message of ANSWER."""
+    name, part, content = read_name(r), r.number("I"), r.number("B")
+    if content not in CONTENTS:
+        raise malformed("content of an answer")
+    answer, read, _ = CONTENTS[content]
+    many = answer == "entries"
+    if (not last and not many) or (part and not many and answer != "fault"):  # P-6
+        raise malformed("part of an answer")
+    a = {**name, "part": part, "last": last, "answer": answer, **read(r)}
+    if many and not last and (a["cursor"] is None or not a["entries"]):
+        raise malformed("part of an answer")
+    return a
+
+
+def write_answer(a):
+    """The body of ANSWER."""
+    number = CONTENT[a["answer"]]
+    return pack("HIIB", a["slot"], a["sequence"], a["part"], number) + CONTENTS[number][2](a)
+
+
+def unsupported(operation):
+    """The fault of a call that isn't offered (P-14)."""
+    return Fault("unsupported", operation, "this side doesn't offer the call")
