@@ -15,7 +15,7 @@
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
-mod codec;
+pub(crate) mod codec;
 mod delta;
 mod files;
 
@@ -106,6 +106,45 @@ pub mod kind {
     pub const TAKEN: u8 = 0x31;
     /// The exception header.
     pub const EXCEPTION: u8 = 0x7f;
+
+    /// The name of a kind, for messages.
+    #[must_use]
+    pub fn name(kind: u8) -> &'static str {
+        match kind {
+            SESSION => "SESSION",
+            SESSION_OK => "SESSION-OK",
+            JOIN => "JOIN",
+            JOIN_OK => "JOIN-OK",
+            LEAVE => "LEAVE",
+            AUTH => "AUTH",
+            CHALLENGE => "CHALLENGE",
+            PROOF => "PROOF",
+            AUTH_OK => "AUTH-OK",
+            PROTECT => "PROTECT",
+            EOFT => "EOFT",
+            EOFR => "EOFR",
+            XFTSMU => "XFTSMU",
+            XFTSM => "XFTSM",
+            XPATHM => "XPATHM",
+            XDFSM => "XDFSM",
+            NOOP => "NOOP",
+            CONM => "CONM",
+            ZXDFS => "ZXDFS",
+            OFFER => "OFFER",
+            ACCEPT => "ACCEPT",
+            ACK => "ACK",
+            REPEAT => "REPEAT",
+            DURABLE => "DURABLE",
+            PUBLISHED => "PUBLISHED",
+            CANCEL => "CANCEL",
+            BLOCK => "BLOCK",
+            HOLE => "HOLE",
+            ANSWER => "ANSWER",
+            TAKEN => "TAKEN",
+            EXCEPTION => "EXCEPTION",
+            _ => "a frame of an unknown kind",
+        }
+    }
 }
 
 /// How a session starts.

@@ -97,11 +97,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
+/// Where a file stands at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
+    /// It was asked for, and the sender hasn't offered it.
     Requested,
+    /// The store opens it.
     Opening,
+    /// Its bytes come.
     Receiving,
+    /// All of it is held and verified; the store gives it its name.
     Publishing,
 }
 
@@ -788,6 +793,12 @@ impl Receiver {
             self.end(id, file.offer, local.then(|| farewell(id, &fault)));
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
+    }
+
+    /// Where a file stands; `None` if it isn't open.
+    #[must_use]
+    pub fn state(&self, id: FileId) -> Option<State> {
+        self.files.get(&id).map(|file| file.state)
     }
 
     /// Whether the machine knows the file.

@@ -92,12 +92,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
+/// Where a file stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     /// A pack that no channel has taken yet.
     Waiting,
+    /// The receiver hasn't answered the offer.
     Offered,
+    /// Its bytes are on their way.
     Sending,
+    /// Every byte was assigned to a channel, and its end was sent.
     Ended,
     /// It failed here after its end was sent: what the receiver says of it counts.
     Cancelling,
@@ -794,6 +798,12 @@ impl Sender {
     #[must_use]
     pub fn cursor(&self, id: FileId) -> u64 {
         self.files.get(&id).map_or(0, |f| f.cursor)
+    }
+
+    /// Where a file stands; `None` if it isn't open.
+    #[must_use]
+    pub fn state(&self, id: FileId) -> Option<State> {
+        self.files.get(&id).map(|file| file.state)
     }
 
     /// Whether the machine knows the file.

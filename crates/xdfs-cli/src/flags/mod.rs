@@ -249,9 +249,22 @@ pub(crate) struct SecurityFlags {
 
     /// Show who you are with the bearer token in a file.
     ///
-    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at.
+    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at. What they say is
+    /// shown to servers only that are known, pinned or vouched for.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
+
+    /// Come in by the ticket in the first line of a file; '-' asks for it.
+    ///
+    /// It is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT. Without the flag, the
+    /// variable XDFS_TICKET is looked at, whose pin has to be right, or the server known.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ticket_file: Option<PathBuf>,
+
+    /// Show nothing: for what is open to everybody. The same as xdfs://anonymous@HOST/.
+    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "ticket_file",
+        "cert"])]
+    pub(crate) anonymous: bool,
 
     /// Show who you are with the X.509 certificate chain in a PEM file.
     #[arg(long, value_name = "FILE", requires = "cert_key", value_hint = ValueHint::FilePath)]
@@ -285,18 +298,22 @@ pub(crate) struct SecurityFlags {
     /// Open channels without encryption and authentication.
     ///
     /// Only servers that were started with --insecure take them.
-    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "cert", "ca",
-        "pin", "known_only", "protect"])]
+    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
+        "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
 }
 
 impl SecurityFlags {
     /// Whether one of those was given that show who the user is.
     pub(crate) fn names_credentials(&self) -> bool {
-        self.agent
-            || [&self.key, &self.password_file, &self.token_file, &self.cert]
-                .iter()
-                .any(|file| file.is_some())
+        let files = [
+            &self.key,
+            &self.password_file,
+            &self.token_file,
+            &self.ticket_file,
+            &self.cert,
+        ];
+        self.agent || self.anonymous || files.iter().any(|file| file.is_some())
     }
 }
 

@@ -21,6 +21,7 @@ mod work;
 use std::process::Command;
 
 use options::{Form, Options};
+use xdfs_testkit::powercut::Kind;
 
 /// Set for the copy of this program that has its own namespaces.
 const INSIDE: &str = "XDFS_POWERCUT_INSIDE";
@@ -33,8 +34,10 @@ fn confined(name: &str, run: impl FnOnce()) {
         return run();
     }
     if let Some(obstacle) = xdfs_testkit::powercut::obstacle() {
-        eprintln!("skipped: {obstacle}");
-        return;
+        return xdfs_testkit::skip::test(obstacle);
+    }
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_installed()) {
+        xdfs_testkit::skip::part(format_args!("there is no mkfs.{}", kind.name()));
     }
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", name, "--nocapture", "--include-ignored"]);

@@ -270,18 +270,24 @@ impl Play<'_> {
             seed: self.random.next_u64(),
             ..Plan::default()
         };
-        let what = match self.random.below(12) {
-            0 => (&mut plan.fail_write_at, "a write fails"),
-            1 => (&mut plan.fail_flush_at, "a flush fails"),
-            _ => (&mut plan.cut_at, "the power is cut"),
+        // An image that is copied has nobody to answer errors.
+        let chance = self.random.below(12);
+        let what = match (self.round.form, chance) {
+            (Form::Disk, 0) => {
+                plan.fail_write_at = Some(at);
+                "a write fails"
+            }
+            (Form::Disk, 1) => {
+                // There are fewer of them.
+                plan.fail_flush_at = Some(at.div_ceil(8));
+                "a flush fails"
+            }
+            _ => {
+                plan.cut_at = Some(at);
+                "the power is cut"
+            }
         };
-        *what.0 = Some(if what.1 == "a flush fails" {
-            at.div_ceil(8)
-        } else {
-            at
-        });
-        let what = format!("{} at {at} of some {}", what.1, self.round.length);
-        self.say(what);
+        self.say(format!("{what} at {at} of some {}", self.round.length));
         (plan, Duration::from_millis(at))
     }
 
