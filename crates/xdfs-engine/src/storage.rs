@@ -337,8 +337,8 @@ impl Worker {
     }
 
     /// Reads again some of what an earlier attempt has left of a file; `false` if there is nothing
-    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so that
-    /// it ends with the session.
+    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so
+    /// that it ends with the session.
     fn verify(&mut self) -> bool {
         let unverified = self.sinks.iter_mut().find(|(_, open)| open.unverified);
         let Some((&file, open)) = unverified else {

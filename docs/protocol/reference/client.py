@@ -236,7 +236,8 @@ class Client(Session):
             return
         file.first_offer = offer
         if not file.request["pack"]:
-            offer = {**offer, "overwrite": False, "resume": False, "dry_run": False, **file.flags}
+            offer = {**offer, "overwrite": False, "resume": "never", "dry_run": False,
+                     "offset": file.request["offset"], **file.flags}  # fmt: skip
         try:
             sink = file.target(offer)
         except (OSError, Fault) as error:
@@ -418,7 +419,7 @@ def parse(arguments):
 
 def copy_flags(options):
     """The flags of an offer."""
-    return {"overwrite": options.overwrite, "resume": not options.no_resume, "dry_run": options.dry_run}
+    return {"overwrite": options.overwrite, "resume": "never" if options.no_resume else "trust", "dry_run": options.dry_run}
 
 
 def put(client, options, path, local):

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import stat
+import time
 
 import digests
 import packs
@@ -22,6 +23,26 @@ PART, JOURNAL = b".xdfs-part", b".xdfs-journal"
 def is_hidden(name):
     """Whether a name is of a transfer that isn't finished."""
     return name.startswith(b".") and name.endswith((PART, JOURNAL))
+
+
+def boot():
+    """Which run of the machine this is; None where that isn't known."""
+    try:
+        return open("/proc/sys/kernel/random/boot_id").read().strip()
+    except OSError:
+        return None
+
+
+def settled(fd):
+    """What is known of a file when every later change gives it another time (X-41)."""
+    for _ in range(100):
+        status = os.fstat(fd)
+        grain = 20_000_000 if status.st_ctime_ns % 1_000_000_000 else 2_000_000_000
+        left = status.st_ctime_ns + grain - time.time_ns()
+        if not 0 < left <= grain:
+            return status
+        time.sleep(left / 1e9)
+    raise Fault("source-changed", "open the source", "it is written to all the time")
 
 
 def sync_path(path):
@@ -54,7 +75,7 @@ class FileSource:
             kind = "is-a-directory" if os.path.isdir(path) else "not-a-regular-file"
             raise Fault(kind, "open the source", "only files can be sent", path)
         self.fd = os.open(path, os.O_RDONLY)
-        self.status = os.fstat(self.fd)
+        self.status = settled(self.fd)
         size = self.status.st_size
         if offset > size:
             os.close(self.fd)
@@ -75,7 +96,7 @@ class FileSource:
             "frame": frame, "file": file, "length": self.length, "tag": self.tag(), "pack": False,
             "mode": stat.S_IMODE(self.status.st_mode) & 0o777, "mtime_ns": self.status.st_mtime_ns,
             "digest": digest, "path": path, "name": os.path.basename(self.path), "sparse": self.sparse,
-            "overwrite": False, "resume": False, "dry_run": False, **flags,
+            "overwrite": False, "resume": "never", "dry_run": False, **flags,
         }  # fmt: skip
 
     def read(self, start, length):
@@ -85,7 +106,7 @@ class FileSource:
     def changed(self):
         """Whether the source isn't any more what the offer told (X-25)."""
         def version(s):
-            return s.st_size, s.st_mtime_ns, s.st_dev, s.st_ino
+            return s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_dev, s.st_ino
 
         try:
             return version(os.stat(self.path)) != version(self.status)
@@ -102,7 +123,7 @@ def pack_offer(frame, file, length, digest="none", path=b"", overwrite=False):
     return {
         "frame": frame, "file": file, "length": length, "tag": bytes(16), "mode": None, "mtime_ns": None,
         "digest": digest, "path": path, "name": b"", "pack": True, "sparse": False,
-        "overwrite": overwrite, "resume": False, "dry_run": False,
+        "overwrite": overwrite, "resume": "never", "dry_run": False,
     }  # fmt: skip
 
 
@@ -132,11 +153,11 @@ class FileSink:
 
     def _version(self):
         o = self.offer
-        return [o["tag"].hex(), o["length"], o["digest"]]
+        return [o["tag"].hex(), o.get("offset", 0), o["length"], o["digest"]]
 
     def _resume(self):
         """Takes the durable ranges of an earlier attempt, if the journal is of this version (X-31)."""
-        if not self.offer["resume"] or not any(self.offer["tag"]) or self.offer["length"] is None:
+        if self.offer["resume"] == "never" or not any(self.offer["tag"]) or self.offer["length"] is None:
             return False
         try:
             record = json.loads(open(self.journal, "rb").read())
@@ -149,6 +170,24 @@ class FileSink:
             return False
         self.block = body["block"]
         self.fragments = [(start, end, bytes.fromhex(state)) for start, end, state in body["ranges"]]
+        if self.offer["resume"] == "verify" or body.get("boot") is None or body["boot"] != boot():
+            return self._verify()
+        return True
+
+    def _verify(self):
+        """Reads again what the journal claims, and takes out of it what isn't as it was (X-43)."""
+        kind = digests.NAMES[self.offer["digest"]]
+        if self.offer["digest"] == "none":
+            return False
+        with open(self.part, "rb") as file:
+            def is_sound(start, end, state):
+                data = os.pread(file.fileno(), end - start, start)
+                return len(data) == end - start and digests.state_of(kind, data, start) == state
+
+            self.fragments = [fragment for fragment in self.fragments if is_sound(*fragment)]
+        if not self.fragments:
+            return False
+        self._record([[start, end, state.hex()] for start, end, state in self.fragments], self.block)
         return True
 
     def write(self, start, data):
@@ -172,7 +211,10 @@ class FileSink:
         for start, end, state in states.fragments():
             if start % block == 0 and (end % block == 0 or end == self.offer["length"]):
                 ranges.append([start, end, state.hex()])
-        body = {"version": self._version(), "block": block, "ranges": ranges}
+        self._record(ranges, block)
+
+    def _record(self, ranges, block):
+        body = {"version": self._version(), "boot": boot(), "block": block, "ranges": ranges}
         record = {"body": body, "check": digests.crc32c(json.dumps(body).encode())}
         with open(self.journal + b".new", "wb") as file:
             file.write(json.dumps(record).encode())

@@ -158,7 +158,7 @@ class Acceptor(Session):
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:
                 source = folder.FileSource(path, request["offset"], request["length"])
-                self.offer(source.offer("OFFER", number, request["digest"], resume=True), source)
+                self.offer(source.offer("OFFER", number, request["digest"], resume="trust"), source)
         except (OSError, Fault) as error:
             word = encode("EXCEPTION", scope="file", file=number,
                           fault=as_fault(error, "open the source", request["path"]))  # fmt: skip

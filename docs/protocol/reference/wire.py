@@ -278,22 +278,27 @@ def _given(reader, form, flag, what):
 # Frames: kind, flags that may be set, how the body is read and written.
 
 
+# What becomes of the journal of an earlier attempt, by number (XFTSMU and OFFER).
+RESUME = ("never", "trust", "verify")
+
+
 def _write_offer(f):
     flags = sum(
         bit
         for bit, on in (
-            (1, f["overwrite"]), (2, f["resume"]), (4, f["dry_run"]), (8, f["length"] is not None),
+            (1, f["overwrite"]), (4, f["dry_run"]), (8, f["length"] is not None),
             (16, f["mode"] is not None), (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["sparse"]),
         )
         if on
     )  # fmt: skip
     head = pack("IQ", f["file"], f["length"] or 0) + f["tag"]
-    middle = pack("IqB", f["mode"] or 0, f["mtime_ns"] or 0, NAMES[f["digest"]])
+    resume = RESUME.index(f["resume"])
+    middle = pack("IqBB", f["mode"] or 0, f["mtime_ns"] or 0, NAMES[f["digest"]], resume)
     return flags, head + middle + string(f["path"]) + string(f["name"])
 
 
 def _read_offer(r, flags):
-    f = {"overwrite": bool(flags & 1), "resume": bool(flags & 2), "dry_run": bool(flags & 4)}
+    f = {"overwrite": bool(flags & 1), "dry_run": bool(flags & 4)}
     f["pack"], f["sparse"] = bool(flags & 64), bool(flags & 128)
     f["file"] = r.number("I")
     f["length"] = _given(r, "Q", flags & 8, "length")
@@ -301,8 +306,11 @@ def _read_offer(r, flags):
     f["mode"] = _given(r, "I", flags & 16, "mode")
     f["mtime_ns"] = _given(r, "q", flags & 32, "time")
     f["digest"] = read_digest_kind(r)
+    f["resume"] = dict(enumerate(RESUME)).get(r.number("B"))
+    if f["resume"] is None:
+        raise malformed("resume")
     f["path"], f["name"] = r.path(), r.path()
-    extra = f["resume"] or f["dry_run"] or f["sparse"] or f["mode"] is not None
+    extra = f["resume"] != "never" or f["dry_run"] or f["sparse"] or f["mode"] is not None
     if f["pack"] and (extra or f["length"] is None or any(f["tag"]) or f["name"] or f["mtime_ns"] is not None):
         raise malformed("offer of a pack")
     return f
