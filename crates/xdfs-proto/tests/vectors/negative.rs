@@ -3,9 +3,7 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::Limits;
-use xdfs_proto::frame::{
-    BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, block_header_check,
-};
+use xdfs_proto::frame::{BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, block_header_check};
 use xdfs_proto::opening::{Answer, Hello};
 use xdfs_proto::wire::DecodeError;
 
@@ -330,7 +328,10 @@ pub(crate) fn blocks() -> Vec<Value> {
     list(&[
         ("block-flag-unknown", wrong(1, &[2])),
         ("block-empty", wrong(4, &16u32.to_be_bytes())),
-        ("block-shorter-than-its-header", wrong(4, &15u32.to_be_bytes())),
+        (
+            "block-shorter-than-its-header",
+            wrong(4, &15u32.to_be_bytes()),
+        ),
         (
             "block-over-the-limit",
             wrong(4, &((16u32 << 20) + 17).to_be_bytes()),
