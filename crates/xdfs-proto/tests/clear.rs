@@ -23,6 +23,7 @@ fn offer(pack: bool) -> Offer {
         dry_run: false,
         pack,
         sparse: false,
+        relaxed: false,
     }
 }
 

@@ -101,14 +101,14 @@ fn path_of(n: u64) -> String {
 }
 
 fn bytes_of(n: u64, version: u64) -> Vec<u8> {
-    let size = if n % 160 == 0 {
+    let size = if n.is_multiple_of(160) {
         LARGE_BYTES
     } else {
         FILE_BYTES
     };
     let mut bytes = content(n + FILES * version, size);
     // Half of them end in zeros, for which no storage is used.
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         bytes[size / 2..].fill(0);
     }
     bytes

@@ -50,7 +50,7 @@ impl Roots {
         let mut seen = 0;
         while let Some(way) = ways.pop_front() {
             for step in way.ancestors() {
-                let rest = way.strip_prefix(step).unwrap_or(Path::new(""));
+                let rest = way.strip_prefix(step).unwrap_or_else(|_| Path::new(""));
                 let node = node_of(step);
                 let held = self
                     .0
@@ -130,7 +130,7 @@ fn plain(path: &Path) -> io::Result<PathBuf> {
     }
     for step in path.ancestors() {
         if let Ok(real) = step.canonicalize() {
-            return Ok(real.join(path.strip_prefix(step).unwrap_or(Path::new(""))));
+            return Ok(real.join(path.strip_prefix(step).unwrap_or_else(|_| Path::new(""))));
         }
     }
     Ok(path)

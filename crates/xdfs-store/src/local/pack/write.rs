@@ -321,7 +321,7 @@ impl<'p> Writing<'_, 'p> {
         }
     }
 
-    fn make_durable(&mut self, batch: &Batch<'_>) -> Result<(), Problem> {
+    fn make_durable(&self, batch: &Batch<'_>) -> Result<(), Problem> {
         let staged = batch.entries().iter().filter_map(|w| w.staged.as_ref());
         let (mut alone, mut together) = (Vec::new(), 0);
         for staged in staged {
