@@ -157,7 +157,7 @@ struct Writing<'r, 'p> {
     /// The file systems that are written to, by their devices.
     writers: Vec<(u64, Writer)>,
     batch: Batch<'p>,
-    /// Paths of directories in which something was made that aren't synchronised with a file system.
+    /// Paths of directories in which something was made and that are synchronised by themselves.
     unsynced: BTreeSet<&'p [u8]>,
     failed: BTreeMap<u32, Fault>,
     /// Nothing more can be carried out.
