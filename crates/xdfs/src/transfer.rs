@@ -34,7 +34,8 @@ pub struct TransferOptions {
     pub rate_bytes_per_s_max: Option<u64>,
     /// Go on from the journal of an earlier attempt.
     pub resume: bool,
-    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    /// The digest of the whole file; `None` for that of
+    /// [`Client::default_digest`](crate::Client::default_digest).
     pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,
