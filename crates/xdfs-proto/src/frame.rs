@@ -34,8 +34,8 @@ pub const FRAME_HEADER_BYTES: usize = 8;
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Smallest block size of a file, in bytes: one chunk of BLAKE3.
 pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
-/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that isn't
-/// longer ever does, whether its length is known beforehand or not.
+/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that
+/// isn't longer ever does, whether its length is known beforehand or not.
 pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
 /// Largest block size of a file, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;

@@ -38,7 +38,8 @@ pub struct TransferOptions {
     /// Without it that happens only if the receiver's machine was started anew since, or if it can't
     /// tell.
     pub verify_resumed: bool,
-    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    /// The digest of the whole file; `None` for that of
+    /// [`Client::default_digest`](crate::Client::default_digest).
     pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,

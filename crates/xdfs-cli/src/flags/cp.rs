@@ -81,8 +81,8 @@ pub(crate) struct CpFlags {
 
     /// Digest of the whole file that both sides compute and compare.
     ///
-    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each block is
-    /// checked on its way: by TLS, or with CRC-32C.
+    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each
+    /// block is checked on its way: by TLS, or with CRC-32C.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) digest: Option<DigestFlag>,
 

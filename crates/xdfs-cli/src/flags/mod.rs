@@ -288,10 +288,10 @@ pub(crate) struct SecurityFlags {
 
     /// How payload travels: private (as by default), or clear beside the protection.
     ///
-    /// With `clear`, who you are and everything but the content of large files is protected as ever;
-    /// that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest names
-    /// another digest, which somebody in between can forge. Only servers that were started with
-    /// `--protect clear` take it.
+    /// With `clear`, who you are and everything but the content of large files is protected as
+    /// ever; that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest
+    /// names another digest, which somebody in between can forge. Only servers that were started
+    /// with `--protect clear` take it.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 

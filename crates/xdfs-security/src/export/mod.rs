@@ -12,8 +12,8 @@
 //! Invariants:
 //! - Nothing but the first component is decided by comparing names, with two exceptions that can
 //!   only refuse more: `..` has no place in a path, and a [`Scope`](crate::Scope) covers the
-//!   components that it names. What a path then leads to is the kernel's word: beneath the directory
-//!   of the export, and beneath that of the deepest scope that covers it, links or not.
+//!   components that it names. What a path then leads to is the kernel's word: beneath the
+//!   directory of the export, and beneath that of the deepest scope that covers it.
 //! - Who has a scope that is less than the export makes no symbolic link, and renames and links
 //!   none; neither does who is anonymous.
 //! - Nothing is moved or linked to where its user would have more rights to it than before.

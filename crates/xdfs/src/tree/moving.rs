@@ -407,8 +407,8 @@ impl<'a> Report<'a> {
         self.result.elapsed = self.began.elapsed();
         if self.result.unkept > 0 {
             let cause = format!(
-                "set-user-id and set-group-id of {} were not kept: a program is to run as its owner \
-                 alone, and owners are not kept",
+                "set-user-id and set-group-id of {} were not kept: a program is to run as its \
+                 owner alone, and owners are not kept",
                 if self.result.unkept == 1 {
                     "1 file".to_owned()
                 } else {

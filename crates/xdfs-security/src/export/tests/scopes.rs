@@ -474,7 +474,7 @@ fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 600,
+        cases: 250,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

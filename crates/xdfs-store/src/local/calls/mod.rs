@@ -8,8 +8,8 @@
 //! - Copying and renaming are durable when they are answered, as publishing is. All other changes
 //!   are as durable as the file system makes them by itself: a synchronisation for each of a
 //!   million of them would take hours.
-//! - With a root, no call gives a file the bits by which a program runs as its owner or group. Packs
-//!   do, together with the owner.
+//! - With a root, no call gives a file the bits by which a program runs as its owner or group.
+//!   Packs do, together with the owner.
 
 mod attributes;
 mod copy;
