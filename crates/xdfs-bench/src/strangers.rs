@@ -204,8 +204,8 @@ impl Bench<'_> {
         let root = self.folder.join("root");
         fs::create_dir(&root).map_err(text)?;
         let settings = format!(
-            "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"public\"\npath = '{}'\npublic = true\n\
-             [[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n",
+            "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"public\"\npath = '{}'\n\
+             public = true\n[[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n",
             root.display()
         );
         fs::write(self.folder.join("serve.toml"), settings).map_err(text)?;
@@ -360,8 +360,8 @@ impl Bench<'_> {
         let still = server.kib("VmRSS").saturating_sub(before);
         let there = kept.iter().filter(|stream| is_open(stream)).count();
         println!(
-            "memory: {STRANGERS} strangers ({stranger:?}) in {:.1} s: {:.1} MiB more at most, {:.1} \
-             MiB at the end with {there} of them there",
+            "memory: {STRANGERS} strangers ({stranger:?}) in {:.1} s: {:.1} MiB more at most, \
+             {:.1} MiB at the end with {there} of them there",
             opened.as_secs_f64(),
             mib(peak),
             mib(still),

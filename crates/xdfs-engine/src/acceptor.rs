@@ -1,12 +1,12 @@
 //! The thread that listens: it opens channels until they belong to a session, and gives each new
 //! session a pipeline thread.
 //!
-//! A peer that has not registered or joined a session costs a few kilobytes (most of them TLS's) and
-//! a bounded time here, however slow or hostile it is. What frames and messages of TLS need beyond
-//! that, until they are complete, is bounded for all such peers together: when it is used up, those
-//! that have been at it longest are closed. When places become few, peers that have said nothing
-//! yet have less time. The table of sessions is the one thing that is shared; it is touched once a
-//! channel, never for a block.
+//! A peer that has not registered or joined a session costs a few kilobytes (most of them TLS's)
+//! and a bounded time here, however slow or hostile it is. What frames and messages of TLS need
+//! beyond that, until they are complete, is bounded for all such peers together: when it is used
+//! up, those that have been at it longest are closed. When places become few, peers that have said
+//! nothing yet have less time. The table of sessions is the one thing that is shared; it is touched
+//! once a channel, never for a block.
 
 use std::collections::HashMap;
 use std::fmt;

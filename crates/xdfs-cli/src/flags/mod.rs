@@ -256,8 +256,8 @@ pub(crate) struct SecurityFlags {
 
     /// Come in by the ticket in the first line of a file; '-' asks for it.
     ///
-    /// It is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT. Without the flag, the
-    /// variable XDFS_TICKET is looked at, whose pin has to be right, or the server known.
+    /// It is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT. Without the flag,
+    /// the variable XDFS_TICKET is looked at, whose pin has to be right, or the server known.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ticket_file: Option<PathBuf>,
 

@@ -115,8 +115,8 @@ pub(super) fn ambient(host: &str, shown: Fingerprint) -> Fault {
          server that nobody vouches for"
     );
     untrusted(host, cause).hint(format!(
-        "if this is what the server shows at its start, run `xdfs trust add {host} {shown}` or give \
-         --pin; or name what to show it: --token-file, --ticket-file, --key"
+        "if this is what the server shows at its start, run `xdfs trust add {host} {shown}` or \
+         give --pin; or name what to show it: --token-file, --ticket-file, --key"
     ))
 }
 

@@ -72,8 +72,8 @@ fn half_open_connections_of_an_address_are_bounded() {
         .is_ok()));
 }
 
-/// Proofs that never become whole are held for a bounded number of strangers: the oldest have to go,
-/// and who comes with a whole one comes in.
+/// Proofs that never become whole are held for a bounded number of strangers: the oldest have to
+/// go, and who comes with a whole one comes in.
 #[test]
 fn what_strangers_have_the_server_hold_is_bounded() {
     // 4 MiB are held, of which each of these has nearly 15 KiB.
