@@ -24,8 +24,8 @@ use xdfs_sys::poll::{Poller, Token};
 /// What a stack offers, asked once a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The bytes are protected against change on the way (an authenticated transform, or memory):
-    /// no check value a block is needed.
+    /// The bytes are protected against change on the way (an authenticated transform, or the memory
+    /// of one process): no check value a block is needed.
     pub integrity: bool,
     /// Both ends are on one machine, so that the round-trip time says nothing and large socket
     /// buffers only spoil the caches.

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use xdfs_proto::channel_set::ChannelSet;
 use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
@@ -161,6 +162,8 @@ pub struct Pipeline<K> {
     /// Files whose end is known and that aren't complete: since when nothing came, and how many
     /// bytes were held then.
     incomplete: BTreeMap<FileId, (Duration, u64)>,
+    /// Channels that were given up because a header came damaged.
+    damaged: u32,
     storage: Storage,
     calls: Calls,
     packs: Packs,
@@ -175,9 +178,8 @@ pub struct Pipeline<K> {
     window: u32,
     strict: bool,
     strict_met: bool,
-    live: u32,
-    /// Of the open channels, those that leave.
-    leaving: u32,
+    /// The open channels, and the end of the session.
+    set: ChannelSet,
     live_max: u32,
     last_heard: Duration,
     last_said: Duration,
@@ -302,6 +304,7 @@ impl<K: Kernel> Pipeline<K> {
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
             incomplete: BTreeMap::new(),
+            damaged: 0,
             storage,
             calls,
             packs,
@@ -315,8 +318,7 @@ impl<K: Kernel> Pipeline<K> {
             window: 0,
             strict: false,
             strict_met: false,
-            live: 0,
-            leaving: 0,
+            set: ChannelSet::new(limits.idle_timeout),
             live_max: 0,
             last_heard: Duration::ZERO,
             last_said: Duration::ZERO,

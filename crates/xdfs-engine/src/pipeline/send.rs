@@ -150,7 +150,8 @@ impl<K: Kernel> Pipeline<K> {
                 continue;
             };
             channel.idle_queued = false;
-            if channel.is_open() && channel.writable && !channel.has_pending() && !channel.leaving {
+            let takes = channel.is_open() && channel.writable && !channel.has_pending();
+            if takes && !self.set.is_leaving(channel.index) {
                 return Some(slot);
             }
         }
