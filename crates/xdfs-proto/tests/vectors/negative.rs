@@ -3,9 +3,7 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::Limits;
-use xdfs_proto::frame::{
-    BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, block_header_check,
-};
+use xdfs_proto::frame::{BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, block_header_check};
 use xdfs_proto::opening::{Answer, Hello};
 use xdfs_proto::wire::DecodeError;
 
@@ -158,6 +156,18 @@ pub(crate) fn frames() -> Vec<Value> {
             damaged(&sample("session-strict-with-user"), body + 30, &[0x1b]),
         ),
         (
+            "session-block-size-small",
+            damaged(
+                &sample("session-elastic"),
+                body + 20,
+                &1023_u32.to_be_bytes(),
+            ),
+        ),
+        (
+            "session-ok-block-size-odd",
+            damaged(&sample("session-ok"), body + 20, &262_145_u32.to_be_bytes()),
+        ),
+        (
             "session-ok-block-size-zero",
             damaged(&sample("session-ok"), body + 20, &[0; 4]),
         ),
@@ -228,10 +238,6 @@ pub(crate) fn frames() -> Vec<Value> {
         (
             "offer-mode-absent-but-set",
             damaged(&sample("xftsmu"), 1, &[0x2b]),
-        ),
-        (
-            "offer-of-a-pack-sparse",
-            damaged(&sample("xftsmu-pack"), 1, &[0xc9]),
         ),
         (
             "accept-block-size-odd",
@@ -330,7 +336,10 @@ pub(crate) fn blocks() -> Vec<Value> {
     list(&[
         ("block-flag-unknown", wrong(1, &[2])),
         ("block-empty", wrong(4, &16u32.to_be_bytes())),
-        ("block-shorter-than-its-header", wrong(4, &15u32.to_be_bytes())),
+        (
+            "block-shorter-than-its-header",
+            wrong(4, &15u32.to_be_bytes()),
+        ),
         (
             "block-over-the-limit",
             wrong(4, &((16u32 << 20) + 17).to_be_bytes()),
