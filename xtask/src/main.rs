@@ -11,6 +11,8 @@ mod dist;
 mod fuzz;
 mod ktls;
 mod licence;
+mod powercut;
+mod seeded;
 mod tidy;
 
 use std::ffi::OsString;
@@ -27,6 +29,11 @@ cargo xtask VERB
   deny [--install]      licences, sources and banned crates
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
+  powercut [--release] [ARGS...]
+                        power cuts of disks that forget, while the program copies (docs/power-cuts.md)
+  seeded [--list] [NAME...]
+                        which of the kept bugs tests catch: all, those of a list (proto,
+                        store ...), or those whose names begin so
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions
@@ -66,6 +73,8 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "test" => counting::test(args),
         "deny" => deny::run(args),
         "fuzz" => fuzz::run(args),
+        "powercut" => powercut::run(args),
+        "seeded" => seeded::run(args),
         _ if !args.is_empty() => Err(Failure::Said(format!("{verb} takes no arguments"))),
         "check" => check(),
         "ci" => ci(),

@@ -33,6 +33,7 @@ mod scratch;
 mod server;
 mod session;
 mod statistics;
+mod strangers;
 mod tool;
 mod tree;
 mod tree_tool;
@@ -84,6 +85,10 @@ fn main() -> ExitCode {
     }
     if let Some((calls::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
         return calls::main(rest);
+    }
+    if let Some((strangers::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r))
+    {
+        return strangers::main(rest);
     }
     let options = match Options::parse(&arguments) {
         Ok(options) => options,

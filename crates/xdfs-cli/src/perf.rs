@@ -78,7 +78,7 @@ fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<
         length: flags.bytes,
         duration: duration(flags),
         resume: false,
-        digest: DigestKind::None,
+        digest: Some(DigestKind::None),
         overwrite: true,
         ..TransferOptions::default()
     };

@@ -68,7 +68,7 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
             filter: flags.filter.filter()?,
             dry_run: flags.dry_run,
             durability: flags.durability.into(),
-            digest: flags.digest.into(),
+            digest: flags.digest.map(Into::into),
             rate_bytes_per_s_max: flags.limit_rate,
             verify_resumed: flags.verify_resumed,
             ..TreeOptions::default()

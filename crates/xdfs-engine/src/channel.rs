@@ -218,9 +218,14 @@ impl Channel {
         self.control.len() - self.control_written
     }
 
-    /// Blocks that are sent carry check values.
-    pub(crate) fn checks(&self) -> bool {
-        self.check || self.clear_out
+    /// Whether a block that is sent goes beside the protection, where it may.
+    pub(crate) fn is_clear(&self, may_be_clear: bool) -> bool {
+        self.clear_out && may_be_clear
+    }
+
+    /// Whether a block that is sent carries a check value, by whether it goes in the clear.
+    pub(crate) fn checks(&self, clear: bool) -> bool {
+        self.check || clear
     }
 
     /// What stands below it keeps headers from being changed on the way.
@@ -257,13 +262,12 @@ impl Channel {
         self.outgoing.take().map(|o| o.payload)
     }
 
-    /// Starts to send a block, at the level that was announced. There must be none on its way.
+    /// Starts to send a block. There must be none on its way.
     pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
-        let clear = self.clear_out;
         self.outgoing = Some(Outgoing {
-            header: BlockHeader { clear, ..*header }.encode(),
-            clear,
+            header: header.encode(),
+            clear: header.clear,
             payload,
             len: header.length as usize,
             written: 0,

@@ -246,7 +246,10 @@ mod tests {
     #[test]
     fn s22_a_silent_one_is_given_up() {
         let mut set = left();
-        let view = View { owes: true, ..QUIET };
+        let view = View {
+            owes: true,
+            ..QUIET
+        };
         let later = IDLE - Duration::from_millis(1);
         assert_eq!(set.step(A, view, later), None);
         assert_eq!(set.step(A, view, IDLE), Some(Step::GiveUp));

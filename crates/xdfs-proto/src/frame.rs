@@ -15,7 +15,7 @@
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
-mod codec;
+pub(crate) mod codec;
 mod delta;
 mod files;
 
@@ -34,6 +34,9 @@ pub const FRAME_HEADER_BYTES: usize = 8;
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Smallest block size of a file, in bytes: one chunk of BLAKE3.
 pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
+/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that isn't
+/// longer ever does, whether its length is known beforehand or not.
+pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
 /// Largest block size of a file, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
@@ -103,6 +106,45 @@ pub mod kind {
     pub const TAKEN: u8 = 0x31;
     /// The exception header.
     pub const EXCEPTION: u8 = 0x7f;
+
+    /// The name of a kind, for messages.
+    #[must_use]
+    pub fn name(kind: u8) -> &'static str {
+        match kind {
+            SESSION => "SESSION",
+            SESSION_OK => "SESSION-OK",
+            JOIN => "JOIN",
+            JOIN_OK => "JOIN-OK",
+            LEAVE => "LEAVE",
+            AUTH => "AUTH",
+            CHALLENGE => "CHALLENGE",
+            PROOF => "PROOF",
+            AUTH_OK => "AUTH-OK",
+            PROTECT => "PROTECT",
+            EOFT => "EOFT",
+            EOFR => "EOFR",
+            XFTSMU => "XFTSMU",
+            XFTSM => "XFTSM",
+            XPATHM => "XPATHM",
+            XDFSM => "XDFSM",
+            NOOP => "NOOP",
+            CONM => "CONM",
+            ZXDFS => "ZXDFS",
+            OFFER => "OFFER",
+            ACCEPT => "ACCEPT",
+            ACK => "ACK",
+            REPEAT => "REPEAT",
+            DURABLE => "DURABLE",
+            PUBLISHED => "PUBLISHED",
+            CANCEL => "CANCEL",
+            BLOCK => "BLOCK",
+            HOLE => "HOLE",
+            ANSWER => "ANSWER",
+            TAKEN => "TAKEN",
+            EXCEPTION => "EXCEPTION",
+            _ => "a frame of an unknown kind",
+        }
+    }
 }
 
 /// How a session starts.

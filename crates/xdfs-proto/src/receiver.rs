@@ -17,6 +17,7 @@
 //! returns `None`.
 
 mod acks;
+mod file;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +25,7 @@ use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
-use crate::frame::{Accept, BlockHeader, Frame, Offer, Request};
+use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
@@ -97,11 +98,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
+/// Where a file stands at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
+    /// It was asked for, and the sender hasn't offered it.
     Requested,
+    /// The store opens it.
     Opening,
+    /// Its bytes come.
     Receiving,
+    /// All of it is held and verified; the store gives it its name.
     Publishing,
 }
 
@@ -413,7 +419,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A violation that ends the session: an unknown file, a range past the end or off the grid, a
-    /// partial overlap with what is held, or a limit.
+    /// partial overlap with what is held, payload in the clear that has to be private, or a limit.
     pub fn begin_block(
         &mut self,
         channel: ChannelIndex,
@@ -422,6 +428,18 @@ impl Receiver {
         let Some(range) = ByteRange::at(header.offset, u64::from(header.length)) else {
             return Err(violation("a block ends past the largest offset".into()));
         };
+        let is_pack = |file: &File| file.offer.as_ref().is_some_and(|offer| offer.pack);
+        if header.clear
+            && (header.offset < CLEAR_OFFSET_MIN
+                || self.files.get(&header.file).is_some_and(is_pack))
+        {
+            let cause = "a block of a pack, or of the beginning of a file, came in the clear";
+            return Err(Fault::new(
+                Code::ProtectionRefused,
+                "receive a block",
+                cause,
+            ));
+        }
         let disposition = self.check_range(header.file, range, Data::Block)?;
         if let (Disposition::Take(_), Some(file)) = (disposition, self.files.get_mut(&header.file))
         {
@@ -779,6 +797,12 @@ impl Receiver {
         }
     }
 
+    /// Where a file stands; `None` if it isn't open.
+    #[must_use]
+    pub fn state(&self, id: FileId) -> Option<State> {
+        self.files.get(&id).map(|file| file.state)
+    }
+
     /// Whether the machine knows the file.
     #[must_use]
     pub fn has_file(&self, id: FileId) -> bool {
@@ -815,103 +839,6 @@ impl Receiver {
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
-    }
-}
-
-impl File {
-    fn new(state: State, digest: DigestKind, request: Option<Request>) -> Self {
-        Self {
-            state,
-            request,
-            offer: None,
-            accept: None,
-            length: None,
-            held: FragmentMap::new(digest),
-            arriving: BTreeMap::new(),
-            dropped: RangeSet::new(),
-            heard: false,
-            tail: None,
-            block_size: 1,
-            resumed: 0,
-            repeats: RangeSet::new(),
-            repeated: 0,
-            mismatches: 0,
-            end: None,
-        }
-    }
-    /// Whether ACCEPT has arrived, as far as it shows: what comes of a pack may be ahead of it.
-    fn knows_of_accept(&self) -> bool {
-        self.heard && self.offer.as_ref().is_some_and(|o| !o.pack)
-    }
-
-    /// The end of what is held or arriving.
-    fn seen_end(&self) -> u64 {
-        let held = self.held.ranges().as_slice().last().map_or(0, |r| r.end);
-        let arriving = self
-            .arriving
-            .values()
-            .next_back()
-            .map_or(0, |(end, _)| *end);
-        held.max(arriving)
-    }
-
-    /// Whether any byte of the range is being read on a channel.
-    fn is_arriving(&self, range: ByteRange) -> bool {
-        self.arriving
-            .range(..range.end)
-            .next_back()
-            .is_some_and(|(_, (end, _))| *end > range.start)
-    }
-
-    /// Checks that a data frame lies within the file and on its grid.
-    fn check_shape(&mut self, range: ByteRange, data: Data) -> Result<(), Fault> {
-        let known = self.length.or(self.tail);
-        if known.is_some_and(|n| range.end > n) {
-            return Err(violation(format!(
-                "a block at {range} lies past the end of the file at {}",
-                known.unwrap_or(0)
-            )));
-        }
-        let grid = self.block_size;
-        let off_grid = !range.end.is_multiple_of(grid);
-        let is_last = known.is_none_or(|n| n == range.end);
-        let too_long = data == Data::Block && range.len() > grid;
-        if !range.start.is_multiple_of(grid) || (off_grid && !is_last) || too_long {
-            return Err(violation(format!(
-                "a block at {range} is not on the file's grid of {grid} bytes"
-            )));
-        }
-        if known.is_none() && off_grid {
-            // Only the last may be short, so this one says where the file ends.
-            if self.seen_end() > range.end {
-                return Err(violation(format!(
-                    "a block at {range} is short, but isn't the last"
-                )));
-            }
-            self.tail = Some(range.end);
-        }
-        Ok(())
-    }
-
-    /// What was dropped because it was arriving, and doesn't any more though it isn't held: it has
-    /// to be asked for again.
-    fn owe_dropped(&mut self) -> Vec<ByteRange> {
-        let mut owed = Vec::new();
-        if self.dropped.as_slice().is_empty() {
-            return owed;
-        }
-        for range in std::mem::take(&mut self.dropped).as_slice() {
-            if self.is_arriving(*range) {
-                self.dropped.insert(*range);
-                continue;
-            }
-            for gap in self.held.ranges().gaps(*range).as_slice() {
-                self.repeats.insert(*gap);
-                self.repeated += gap.len();
-                owed.push(*gap);
-            }
-        }
-        owed
     }
 }
 

@@ -118,23 +118,25 @@ fn offer() -> impl Strategy<Value = Offer> {
                     dry_run,
                     pack: false,
                     sparse,
+                    relaxed: false,
                 }
             },
         )
         .boxed();
     let sizes = 1..=PACK_BYTES_MAX as u64;
-    let pack = (plain.clone(), sizes, any::<bool>()).prop_map(|(plain, length, overwrite)| Offer {
+    let flags = any::<[bool; 2]>();
+    let pack = (plain.clone(), sizes, flags).prop_map(|(plain, length, flags)| Offer {
         name: Vec::new(),
         length: Some(length),
         tag: SourceTag::default(),
         mode: None,
         mtime_ns: None,
-        overwrite,
+        overwrite: flags[0],
         resume: Resume::Never,
         dry_run: false,
         pack: true,
         sparse: false,
-        relaxed: false,
+        relaxed: flags[1],
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]

@@ -205,9 +205,9 @@ pub trait Sink: Send + fmt::Debug {
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
 
     /// Sets the final length, mode and time, makes everything durable, gives the file its name
-    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was written
-    /// and verified since the last [`Self::record`], so that who comes after a crash in between can
-    /// tell that this file is complete.
+    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was
+    /// written and verified since the last [`Self::record`], so that who comes after a crash in
+    /// between can tell that this file is complete.
     ///
     /// # Errors
     /// A fault that names the path; the previous target is intact then.

@@ -54,14 +54,17 @@ pub fn let_in(path: &Path) -> Result<(), String> {
     if !is_root() {
         return Ok(());
     }
-    let temporary = std::env::temp_dir();
-    if !path.starts_with(&temporary) {
+    let_in_below(&std::env::temp_dir(), path)
+}
+
+fn let_in_below(temporary: &Path, path: &Path) -> Result<(), String> {
+    if !path.starts_with(temporary) {
         return Err(format!("{} is no temporary folder", path.display()));
     }
     for folder in path.ancestors() {
         let mode = fs::metadata(folder).map_err(|error| error.to_string())?;
         let mode = mode.permissions().mode();
-        if folder != temporary && folder.starts_with(&temporary) {
+        if folder != temporary && folder.starts_with(temporary) {
             let opened = fs::Permissions::from_mode(mode | 0o055);
             fs::set_permissions(folder, opened).map_err(|error| error.to_string())?;
         } else if mode & 0o001 == 0 {
@@ -84,20 +87,29 @@ mod tests {
         if !is_root() {
             return crate::skip::test("only root becomes nobody");
         }
-        let made = tempfile::tempdir().unwrap();
-        let within = made.path().join("a/b");
+        let temporary = tempfile::tempdir().unwrap();
+        let made = temporary.path().join("made");
+        let within = made.join("a/b");
         fs::create_dir_all(&within).unwrap();
-        fs::set_permissions(&within, fs::Permissions::from_mode(0o700)).unwrap();
-        let before = mode(&std::env::temp_dir());
-        if let Err(reason) = let_in(&within) {
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(temporary.path(), 0o700);
+        set(&made, 0o700);
+        let reason = let_in_below(temporary.path(), &within).unwrap_err();
+        assert!(reason.contains("can't pass"), "{reason}");
+        set(temporary.path(), 0o1711);
+        set(&within, 0o700);
+        set(&made, 0o700);
+        if let Err(reason) = let_in_below(temporary.path(), &within) {
             return crate::skip::test(reason);
         }
-        assert_eq!(mode(&std::env::temp_dir()), before);
-        assert_eq!(mode(&within), 0o755);
-        assert_eq!(mode(made.path()), 0o755);
+        let modes = [temporary.path(), &*made, &*within].map(mode);
+        assert_eq!(modes, [0o1711, 0o755, 0o755]);
         assert!(act(|| fs::read_dir(&within).is_ok()));
-        fs::set_permissions(&within, fs::Permissions::from_mode(0o700)).unwrap();
+        set(&within, 0o700);
         assert!(act(|| fs::read_dir(&within).is_err()));
         assert!(is_root() && fs::read_dir(&within).is_ok());
+        assert!(let_in_below(&within, &made).is_err());
     }
 }

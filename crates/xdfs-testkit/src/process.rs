@@ -168,6 +168,15 @@ impl Guard {
         Ok(())
     }
 
+    /// Kills it (SIGKILL) without waiting: one that waits for a disk is gone only when that has
+    /// answered.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin_to_kill(&mut self) -> io::Result<()> {
+        self.child.kill()
+    }
+
     /// Kills it at once (SIGKILL), and waits until it is gone.
     ///
     /// # Errors

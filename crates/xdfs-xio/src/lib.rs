@@ -125,6 +125,12 @@ pub trait Stream: Send + fmt::Debug {
         false
     }
 
+    /// Bytes in memory that the peer has sent and that can't be read yet, because a transform waits
+    /// for the rest of what they belong to. What every stream of this kind takes isn't counted.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Finishes an active open that is under way: `Ok(true)` when connected, `Ok(false)` to be
     /// asked again at the next readiness.
     ///

@@ -2,7 +2,7 @@
 
 use std::net::ToSocketAddrs;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use xdfs_engine::command::JobKind;
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, DownloadJob, Identity, Job, Pipeline, UploadJob};
 use xdfs_proto::frame::{Resume, Start};
-use xdfs_proto::{Code, Fault, FileId, Limits};
+use xdfs_proto::{Code, DigestKind, Fault, FileId, Limits};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::Endpoint;
 
@@ -54,6 +54,8 @@ pub struct Client {
     /// The server is on this machine.
     pub(crate) is_local: bool,
     identity: Option<Arc<SecureIdentity>>,
+    /// Payload goes in the clear beside the protection.
+    is_clear: AtomicBool,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -116,6 +118,7 @@ impl Client {
             path_bytes_max,
             is_local,
             identity,
+            is_clear: AtomicBool::new(level == Some(Level::Clear)),
             thread: Some(thread),
         })
     }
@@ -225,7 +228,7 @@ impl Client {
             length: options.length,
             duration: options.duration,
             rate_bytes_per_s_max: options.rate_bytes_per_s_max,
-            digest: options.digest,
+            digest: self.digest(options.digest),
             overwrite: options.overwrite,
             resume: match (options.resume, options.verify_resumed) {
                 (false, _) => Resume::Never,
@@ -279,9 +282,28 @@ impl Client {
 
     /// Changes how the payload of this session travels from now on, in both directions, also that
     /// of transfers that are under way. Only for protected sessions; one whose server doesn't take
-    /// [`Level::Clear`] ends with `protection-refused`.
+    /// [`Level::Clear`] ends with `protection-refused`. A transfer keeps the digest that it began
+    /// with: one that began at [`Level::Private`] without naming any is checked by one that somebody
+    /// in between can forge.
     pub fn protect(&self, level: Level) {
+        self.is_clear
+            .store(level == Level::Clear, Ordering::Relaxed);
         let _ = self.commands.send(Command::Protect(level));
+    }
+
+    /// The digest of whole files where none is named: the cheap one that finds accidents; BLAKE3
+    /// where payload goes in the clear, so that nobody in between changes what is published.
+    #[must_use]
+    pub fn default_digest(&self) -> DigestKind {
+        if self.is_clear.load(Ordering::Relaxed) {
+            DigestKind::Blake3
+        } else {
+            DigestKind::default()
+        }
+    }
+
+    pub(crate) fn digest(&self, named: Option<DigestKind>) -> DigestKind {
+        named.unwrap_or_else(|| self.default_digest())
     }
 
     /// Packs are going to be moved: opens the channels for them meanwhile.

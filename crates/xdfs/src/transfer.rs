@@ -38,8 +38,8 @@ pub struct TransferOptions {
     /// Without it that happens only if the receiver's machine was started anew since, or if it can't
     /// tell.
     pub verify_resumed: bool,
-    /// The whole-file digest.
-    pub digest: DigestKind,
+    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,
     /// Find out what would be done, and write nothing.
@@ -55,7 +55,7 @@ impl Default for TransferOptions {
             rate_bytes_per_s_max: None,
             resume: true,
             verify_resumed: false,
-            digest: DigestKind::default(),
+            digest: None,
             overwrite: false,
             dry_run: false,
         }

@@ -128,7 +128,7 @@ fn transfer_options(flags: &CpFlags) -> TransferOptions {
         rate_bytes_per_s_max: flags.limit_rate,
         resume: !flags.no_resume,
         verify_resumed: flags.verify_resumed,
-        digest: flags.digest.into(),
+        digest: flags.digest.map(Into::into),
         overwrite: flags.force,
         dry_run: flags.dry_run,
     }

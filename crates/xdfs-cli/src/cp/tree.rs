@@ -161,7 +161,7 @@ fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
         filter: flags.filter.filter()?,
         dry_run: flags.dry_run,
         durability: flags.durability.into(),
-        digest: flags.digest.into(),
+        digest: flags.digest.map(Into::into),
         rate_bytes_per_s_max: flags.limit_rate,
         journal: state::trees(),
         begin_anew: flags.no_resume,

@@ -77,9 +77,10 @@ pub(crate) struct CpFlags {
 
     /// Digest of the whole file that both sides compute and compare.
     ///
-    /// Whatever is chosen, each block is checked with CRC-32C on its way.
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestFlag::Crc64nvme)]
-    pub(crate) digest: DigestFlag,
+    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each block is
+    /// checked on its way: by TLS, or with CRC-32C.
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) digest: Option<DigestFlag>,
 
     /// Copy directories with all that is in them.
     ///

@@ -102,8 +102,10 @@ pub(crate) struct SyncFlags {
     pub(crate) durability: DurabilityFlag,
 
     /// Digest of large files on their way, and of --compare digest (BLAKE3 if none).
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestFlag::Crc64nvme)]
-    pub(crate) digest: DigestFlag,
+    ///
+    /// Unless given it is crc64nvme, and blake3 on their way with --protect clear.
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) digest: Option<DigestFlag>,
 
     /// Most bytes a second over all channels, such as 400M (400,000,000); no bound unless given.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]

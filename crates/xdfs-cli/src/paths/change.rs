@@ -213,7 +213,7 @@ fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
     let options = TransferOptions {
         length: Some(0),
         resume: false,
-        digest: DigestKind::None,
+        digest: Some(DigestKind::None),
         ..TransferOptions::default()
     };
     let made = client.upload(&LocalPlace::Memory, path, &options)?.wait();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use xdfs::{Answer, Call, DigestKind, LocalPlace, TransferOptions};
+use xdfs::{Answer, Call, LocalPlace, TransferOptions};
 
 use super::json::{PathBody, Said, SpaceBody, SumBody, UsageBody};
 use super::operand::last_part;
@@ -27,7 +27,6 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         offset: flags.offset,
         length: flags.length,
         resume: false,
-        digest: DigestKind::Crc64Nvme,
         ..TransferOptions::default()
     };
     let mut work = Work::new(context, "cat", &common).with_transfers();

@@ -469,7 +469,12 @@ impl<K: Kernel> Pipeline<K> {
                     }
                     continue;
                 }
-                Err(fault) => {
+                Err(mut fault) => {
+                    if let Role::Initiator(dialer) = &self.role
+                        && let Some(identity) = &dialer.dial.identity
+                    {
+                        fault = identity.refused(fault);
+                    }
                     self.opening_failed(slot, fault);
                     return;
                 }

@@ -193,7 +193,8 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.put_back(extent);
             return false;
         };
-        let (index, check) = (channel.index, channel.checks());
+        let clear = channel.is_clear(self.sender.may_be_clear(extent));
+        let (index, check) = (channel.index, channel.checks(clear));
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {
@@ -226,7 +227,7 @@ impl<K: Kernel> Pipeline<K> {
                 let header = BlockHeader {
                     file: extent.file,
                     check,
-                    clear: false,
+                    clear,
                     offset: extent.range.start,
                     // A block is never longer than the session's block size, a `u32`.
                     length: u32::try_from(len).unwrap_or(u32::MAX),

@@ -46,9 +46,9 @@ const ANSWER_LAST: u8 = 1 << 0;
 const TAKEN_STOP: u8 = 1 << 0;
 
 /// Longest name of a user, in bytes.
-const USER_BYTES_MAX: usize = 255;
+pub(crate) const USER_BYTES_MAX: usize = 255;
 /// Longest step of a proof, in bytes: a certificate chain isn't part of it, a token is.
-const PROOF_BYTES_MAX: usize = 16 << 10;
+pub(crate) const PROOF_BYTES_MAX: usize = 16 << 10;
 /// Longest path in an ACCEPT, which is only shown, in bytes.
 const ACCEPT_PATH_BYTES_MAX: usize = 1024;
 /// Largest share in thousandths.
@@ -458,38 +458,7 @@ impl Frame {
     /// The name of the kind, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Session(_) => "SESSION",
-            Self::SessionOk(_) => "SESSION-OK",
-            Self::Join(_) => "JOIN",
-            Self::JoinOk => "JOIN-OK",
-            Self::Auth(_) => "AUTH",
-            Self::Challenge(_) => "CHALLENGE",
-            Self::Proof(_) => "PROOF",
-            Self::AuthOk { .. } => "AUTH-OK",
-            Self::Protect(_) => "PROTECT",
-            Self::Eoft => "EOFT",
-            Self::Leave => "LEAVE",
-            Self::Eofr { .. } => "EOFR",
-            Self::Xftsmu(_) => "XFTSMU",
-            Self::Xftsm(_) => "XFTSM",
-            Self::Offer(_) => "OFFER",
-            Self::Accept(_) => "ACCEPT",
-            Self::Hole { .. } => "HOLE",
-            Self::Ack { .. } => "ACK",
-            Self::Repeat { .. } => "REPEAT",
-            Self::Durable { .. } => "DURABLE",
-            Self::Published { .. } => "PUBLISHED",
-            Self::Cancel { .. } => "CANCEL",
-            Self::Noop => "NOOP",
-            Self::Conm => "CONM",
-            Self::Xpathm { .. } | Self::UnknownCall { .. } => "XPATHM",
-            Self::Answer { .. } => "ANSWER",
-            Self::Taken { .. } => "TAKEN",
-            Self::XdfsM => "XDFSM",
-            Self::Zxdfs => "ZXDFS",
-            Self::Exception { .. } => "EXCEPTION",
-        }
+        kind::name(self.kind_and_flags().0)
     }
 }
 

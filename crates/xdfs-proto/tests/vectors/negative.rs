@@ -237,7 +237,15 @@ pub(crate) fn frames() -> Vec<Value> {
         ),
         (
             "offer-mode-absent-but-set",
-            damaged(&sample("xftsmu"), 1, &[0x2b]),
+            damaged(&sample("xftsmu"), 1, &[0x29]),
+        ),
+        (
+            "offer-flag-undefined",
+            damaged(&sample("xftsmu"), 1, &[0x3b]),
+        ),
+        (
+            "offer-resume-unknown",
+            damaged(&sample("xftsmu"), body + 41, &[3]),
         ),
         (
             "accept-block-size-odd",

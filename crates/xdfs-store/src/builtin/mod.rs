@@ -13,9 +13,7 @@ use xdfs_proto::pack::{Failures, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use crate::{
-    FileRequest, LocalStore, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store,
-};
+use crate::{FileRequest, LocalStore, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store};
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";

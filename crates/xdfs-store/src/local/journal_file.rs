@@ -77,8 +77,8 @@ impl JournalFile {
         self.header.block_size
     }
 
-    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is none,
-    /// or none that can be trusted.
+    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is
+    /// none, or none that can be trusted.
     pub(super) fn load(
         dir: &Dir,
         names: &HiddenNames,

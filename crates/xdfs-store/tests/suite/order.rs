@@ -1,7 +1,8 @@
-//! The order in which system calls make things durable, as `strace` sees it: whatever is claimed has
-//! been made durable by then, and so has what says so.
+//! The order in which system calls make things durable, as `strace` sees it: whatever is claimed
+//! has been made durable by then, and so has what says so.
 //!
-//! A test runs itself once more under `strace`, in the part of `act_alone`, and reads what that wrote.
+//! A test runs itself once more under `strace`, in the part of `act_alone`, and reads what that
+//! wrote.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,8 +119,8 @@ fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
         .arg(&log)
         .args(["-e", "signal=none", "-e"])
         .arg(
-            "trace=write,writev,pwrite64,pwritev,pwritev2,copy_file_range,ftruncate,fallocate,fsync,\
-             fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,openat",
+            "trace=write,writev,pwrite64,pwritev,pwritev2,copy_file_range,ftruncate,fallocate,\
+             fsync,fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,openat",
         )
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "order::act_alone", "--ignored", "--nocapture"])

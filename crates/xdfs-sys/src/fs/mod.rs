@@ -42,9 +42,7 @@ pub use entries_portable::{
     read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs,
 };
 #[cfg(unix)]
-pub use entries_unix::{
-    read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs,
-};
+pub use entries_unix::{read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs};
 #[cfg(not(unix))]
 pub use names_portable::{EachName, Handle, copy_range};
 #[cfg(unix)]

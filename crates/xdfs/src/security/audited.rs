@@ -12,7 +12,10 @@ use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_store::{Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackHow, Sink, SinkRequest, Source, SourceInfo, Store};
+use xdfs_store::{
+    Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackHow, Sink, SinkRequest, Source,
+    SourceInfo, Store,
+};
 
 /// Who does what is done with a store.
 #[derive(Clone, Debug)]

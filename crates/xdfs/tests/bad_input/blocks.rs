@@ -9,9 +9,7 @@ use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{Accept, Frame, Offer, Scope};
 use xdfs_proto::{ByteRange, FileId};
 
-use crate::peer::{
-    Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok,
-};
+use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
 use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
 use crate::support::{Folders, client, finish, hidden_names};
 

@@ -20,7 +20,7 @@ fn lengths_around_blocks() {
                 options.block_size = Some(4096);
             });
             let options = TransferOptions {
-                digest,
+                digest: Some(digest),
                 overwrite: true,
                 ..TransferOptions::default()
             };

@@ -73,7 +73,7 @@ impl Scene {
     }
 
     pub(crate) fn digest(mut self, digest: DigestKind) -> Self {
-        self.options.digest = digest;
+        self.options.digest = Some(digest);
         self
     }
 

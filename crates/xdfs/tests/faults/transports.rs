@@ -44,7 +44,7 @@ fn there_and_back_by(
     let source = folders.make_here("source", SIZE);
     for digest in DIGESTS {
         let options = TransferOptions {
-            digest,
+            digest: Some(digest),
             overwrite: true,
             ..TransferOptions::default()
         };
@@ -98,7 +98,8 @@ macro_rules! forward {
         thread::spawn(move || {
             while let Ok((near, _)) = $listener.accept() {
                 let Ok(far) = $connect else { return };
-                let (mut from_near, mut to_far) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (mut from_near, mut to_far) =
+                    (near.try_clone().unwrap(), far.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = std::io::copy(&mut from_near, &mut to_far);
                     let _ = to_far.shutdown(std::net::Shutdown::Write);

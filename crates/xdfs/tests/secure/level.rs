@@ -209,6 +209,7 @@ fn a_changed_bit_of_clear_payload_heals() {
         .at(proxy.addr())
         .channels(1)
         .clear();
+    let visit = small_blocks(visit);
     let flip = Flip {
         byte: 1_000_000,
         bit: 3,
@@ -247,7 +248,7 @@ fn a_digest_that_cannot_be_forged_works_with_clear_payload() {
     let visit = world.visit("", vec![world.owner_key()]).channels(2).clear();
     let client = visit.connect().unwrap();
     let mut options = visit.transfer();
-    options.digest = DigestKind::Blake3;
+    options.digest = Some(DigestKind::Blake3);
     let place = LocalPlace::Path(source.clone());
     finish(client.upload(&place, NAME.as_bytes(), &options).unwrap()).unwrap();
     same(&source, &world.path("root").join(NAME));

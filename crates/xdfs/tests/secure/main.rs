@@ -9,6 +9,7 @@ mod audit;
 mod certificates;
 mod channels;
 mod flood;
+mod forger;
 mod guard;
 mod issuers;
 mod join;

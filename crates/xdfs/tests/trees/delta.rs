@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs_testkit::tree::make_pipe;
 
 use crate::picture::assert_same;
 use crate::support::hidden_names;
@@ -124,7 +125,7 @@ fn of_many_scattered_edits_little_more_is_sent_than_the_blocks_they_are_in() {
         }
         let options = SyncOptions {
             tree: TreeOptions {
-                digest,
+                digest: Some(digest),
                 ..TreeOptions::default()
             },
             ..delta()
@@ -160,7 +161,7 @@ fn each_digest_serves() {
         for digest in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
             let options = SyncOptions {
                 tree: TreeOptions {
-                    digest,
+                    digest: Some(digest),
                     ..TreeOptions::default()
                 },
                 ..delta()
@@ -331,7 +332,7 @@ fn what_stands_in_the_place_of_a_large_file_stays_until_that_is_there() {
         fs::create_dir_all(stage.target().join("d")).unwrap();
         fs::create_dir_all(stage.folders.here("elsewhere")).unwrap();
         let there = |name: &str| stage.target().join("d").join(name);
-        make_pipe(&there("pipe"));
+        make_pipe(there("pipe")).unwrap();
         symlink("nowhere", there("link")).unwrap();
         symlink(stage.folders.here("elsewhere"), there("away")).unwrap();
         let options = SyncOptions {
@@ -374,11 +375,6 @@ fn until_free(stage: &Stage, options: &SyncOptions) {
         std::thread::sleep(Duration::from_millis(100));
     }
     panic!("it stays busy");
-}
-
-fn make_pipe(path: &Path) {
-    let mode = rustix::fs::Mode::from_raw_mode(0o644);
-    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
 /// A change of a file.
@@ -467,7 +463,7 @@ fn any_edits_come_over() {
         place(&stage, "file", &old, &new);
         let options = SyncOptions {
             tree: TreeOptions {
-                digest: if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme },
+                digest: Some(if by_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme }),
                 ..TreeOptions::default()
             },
             ..delta()

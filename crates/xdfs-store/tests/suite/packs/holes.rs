@@ -68,7 +68,12 @@ fn zeros_of_a_marked_file_take_no_storage() {
             .iter()
             .map(|(name, ..)| entry(*name, Content::File(&full)))
             .collect();
-        assert_done(&scene.store.write_pack(b"", REPLACE, &pack_of(&full)).unwrap());
+        assert_done(
+            &scene
+                .store
+                .write_pack(b"", REPLACE, &pack_of(&full))
+                .unwrap(),
+        );
         let pack = pack_of(&marked);
         assert_done(&scene.store.write_pack(b"", REPLACE, &pack).unwrap());
         for (name, ..) in &cases {

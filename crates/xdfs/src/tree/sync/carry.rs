@@ -282,7 +282,7 @@ impl<'a> Carrier<'a> {
     fn preparation<'p>(&'p self, stop: &'p AtomicBool) -> Preparation<'p> {
         Preparation {
             client: self.client,
-            digest: self.options.digest,
+            digest: self.client.digest(self.options.digest),
             stop,
             refusal: &self.refusal,
         }

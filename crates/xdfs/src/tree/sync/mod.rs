@@ -144,7 +144,7 @@ fn run(
     let carried = TreeOptions {
         overwrite: true,
         digest: match options.tree.digest {
-            DigestKind::None if options.delta => DigestKind::default(),
+            Some(DigestKind::None) if options.delta => None,
             kind => kind,
         },
         ..options.tree.clone()

@@ -211,6 +211,7 @@ impl Upload<'_> {
             }
         }
         self.send(&mut pack, made);
+        self.unkept.fetch_add(gather.unkept(), Ordering::Relaxed);
         Ok(())
     }
 
