@@ -26,7 +26,7 @@ use xdfs_xio::{Listener, Stream};
 use crate::command::{Command, Commands, WAKE};
 use crate::files::Files;
 use crate::kernel::Readiness;
-use crate::pipeline::{BLOCK_BYTES, Pipeline};
+use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Admission, Gate, Place, Proof, Verdict};
 
 /// Channels that may be on their way into a session at once.
@@ -542,7 +542,7 @@ impl Acceptor {
         } else {
             request.block_size
         };
-        let size = size.clamp(1024, limits.block_bytes_max);
+        let size = size.min(limits.block_bytes_max);
         let rate = pending.admission.as_ref().and_then(|a| a.rate.as_ref());
         let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
@@ -648,10 +648,8 @@ impl Acceptor {
             // A secret that got out is of no use elsewhere.
             .filter(|s| !guarded || s.host == host)
             .map(|s| (s.commands.clone(), s.user.clone()));
-        let unknown = Fault::new(Code::SessionUnknown, "join the session", "no such session")
-            .hint("it may have ended, or the secret is wrong");
         let Some((commands, user)) = commands else {
-            pending.refuse(unknown);
+            pending.refuse(no_such_session());
             pending.close();
             return;
         };
@@ -687,7 +685,7 @@ impl Acceptor {
                 proof: None,
                 admission: None,
             };
-            pending.refuse(unknown);
+            pending.refuse(no_such_session());
             pending.close();
         }
     }

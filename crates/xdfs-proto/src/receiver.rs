@@ -661,6 +661,7 @@ impl Receiver {
         let end = (length, digest, store_wait_permille);
         let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
         let known = file.length.or(file.tail);
+        let contradicts = contradicts || digest.kind() != file.held.kind();
         if contradicts || known.is_some_and(|n| n != length) || file.seen_end() > length {
             return Err(violation(
                 "EOFR contradicts the length or digest of the file".into(),

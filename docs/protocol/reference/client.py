@@ -24,7 +24,7 @@ SMALL = 256 << 10  # files up to this many bytes go into packs
 
 
 def parse_url(url):
-    """Host, port and path of `xdfs://host[:port]/path` (F-27)."""
+    """Host, port and path of `xdfs://host[:port]/path` (S-35)."""
     parts = urlsplit(url)
     if parts.scheme != "xdfs" or not parts.hostname:
         raise Fault("invalid-argument", "read the URL", f"{url} isn't xdfs://host[:port]/path")
@@ -236,12 +236,17 @@ class Client(Session):
             return
         file.first_offer = offer
         if not file.request["pack"]:
-            offer = {**offer, "overwrite": False, "resume": "never", "dry_run": False,
-                     "offset": file.request["offset"], **file.flags}  # fmt: skip
+            offer = {**offer, "overwrite": False, "resume": "never", "dry_run": False, **file.flags}
         try:
             sink = file.target(offer)
         except (OSError, Fault) as error:
             self.fail(number, folder.as_fault(error, "open the target"))
+            return
+        if offer["dry_run"]:  # the acceptor knows nothing of it (X-56)
+            word = encode("CANCEL", file=number)
+            self.close_file(number, word)
+            self.send(word)
+            self.file_done(number, None, [])
             return
         self.accept_offer(file, offer, sink)
 
@@ -405,6 +410,7 @@ def parse(arguments):
     parser.add_argument("--digest", choices=("none", "crc64nvme", "blake3"), default="crc64nvme")
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument("--no-resume", action="store_true")
+    parser.add_argument("--verify-resumed", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--length", type=int)
@@ -419,7 +425,8 @@ def parse(arguments):
 
 def copy_flags(options):
     """The flags of an offer."""
-    return {"overwrite": options.overwrite, "resume": "never" if options.no_resume else "trust", "dry_run": options.dry_run}
+    resume = "never" if options.no_resume else "verify" if options.verify_resumed else "trust"
+    return {"overwrite": options.overwrite, "resume": resume, "dry_run": options.dry_run}
 
 
 def put(client, options, path, local):

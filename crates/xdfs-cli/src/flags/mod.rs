@@ -384,8 +384,8 @@ mod tests {
         assert!(cp.no_resume && cp.force && cp.dry_run && cp.output.json);
         assert_eq!(cp.output.verbose, 1);
         assert_eq!(cp.digest, Some(DigestFlag::Blake3));
-        assert_eq!(cp.sources, ["a", "b"].map(OsString::from));
-        assert_eq!(cp.target, OsString::from("xdfs://h/d/"));
+        assert_eq!(cp.places.sources, ["a", "b"].map(OsString::from));
+        assert_eq!(cp.places.target, OsString::from("xdfs://h/d/"));
         for long in ["--channels 3", "--block-size 64K", "--window 1M", "--force"] {
             assert!(
                 parse(&format!("xdfs cp {long} a xdfs://h/b")).is_ok(),
@@ -436,15 +436,35 @@ mod tests {
     }
 
     #[test]
+    fn cp_takes_options_between_its_places() {
+        for line in [
+            "xdfs cp xdfs://h/a --digest none b",
+            "xdfs cp --digest none xdfs://h/a b",
+            "xdfs cp xdfs://h/a b --digest none",
+        ] {
+            let Command::Cp(cp) = parse(line).unwrap().command else {
+                panic!("not cp")
+            };
+            assert_eq!(cp.places.sources, [OsString::from("xdfs://h/a")], "{line}");
+            assert_eq!(cp.places.target, OsString::from("b"), "{line}");
+            assert_eq!(cp.digest, Some(DigestFlag::None), "{line}");
+        }
+        for line in ["xdfs cp", "xdfs cp a", "xdfs cp a --digest none"] {
+            let error = parse(line).map(|_| ()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
     fn standard_streams_are_places() {
         let Command::Cp(cp) = parse("xdfs cp - xdfs://h/x").unwrap().command else {
             panic!()
         };
-        assert_eq!(cp.sources, [OsString::from("-")]);
+        assert_eq!(cp.places.sources, [OsString::from("-")]);
         let Command::Cp(cp) = parse("xdfs cp xdfs://h/x -").unwrap().command else {
             panic!()
         };
-        assert_eq!(cp.target, OsString::from("-"));
+        assert_eq!(cp.places.target, OsString::from("-"));
     }
 
     #[test]

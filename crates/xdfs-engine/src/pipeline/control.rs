@@ -368,9 +368,10 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.fail(*file, fault);
             return false;
         }
-        if let Some(open) = self.sources.get(file) {
+        if let Some(open) = self.sources.get_mut(file) {
             let elapsed = self.now.saturating_sub(open.opened_at);
-            *store_wait_permille = permille(open.busy, elapsed);
+            let wait = permille(open.busy, elapsed);
+            *store_wait_permille = *open.told_wait.get_or_insert(wait);
         }
         true
     }

@@ -51,6 +51,7 @@ use crate::storage::Storage;
 
 use calls::Calls;
 use open::Dialer;
+pub(crate) use open::no_such_session;
 use packs::Packs;
 use send::OpenSource;
 use transfer::Transfer;

@@ -122,9 +122,11 @@ pub(super) fn refuse_join(mut channel: Channel, fault: Fault) {
     let _ = channel.stream.close();
 }
 
-pub(super) fn no_such_session() -> Fault {
-    let cause = "no such session";
-    Fault::new(Code::SessionUnknown, "join the session", cause)
+/// The one answer to a JOIN that names no session, another secret or a used index: nobody learns
+/// from it which of them it was ([S-8]).
+pub(crate) fn no_such_session() -> Fault {
+    Fault::new(Code::SessionUnknown, "join the session", "no such session")
+        .hint("it may have ended, or the secret is wrong")
 }
 
 impl<K: Kernel> Pipeline<K> {

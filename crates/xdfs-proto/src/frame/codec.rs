@@ -298,7 +298,10 @@ impl Frame {
             kind::SESSION => Self::Session(SessionRequest {
                 id: SessionId(r.array("session")?),
                 channels: channels(r)?,
-                block_size: r.u32("block size")?,
+                block_size: match r.u32("block size")? {
+                    size @ (0 | BLOCK_SIZE_MIN..) => size,
+                    _ => return Err(DecodeError::Invalid("block size")),
+                },
                 window: r.u32("window")?,
                 start: if flags & SESSION_STRICT != 0 {
                     Start::Strict
@@ -310,10 +313,7 @@ impl Frame {
             kind::SESSION_OK => Self::SessionOk(SessionAccept {
                 secret: SessionSecret(r.array("secret")?),
                 channels: channels(r)?,
-                block_size: match r.u32("block size")? {
-                    size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX => size,
-                    _ => return Err(DecodeError::Invalid("block size")),
-                },
+                block_size: grid(r)?,
                 window: r.u32("window")?,
             }),
             kind::JOIN => Self::Join(JoinRequest {
@@ -558,11 +558,7 @@ impl Accept {
 
     fn decode_body(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
         let file = FileId(r.u32("file")?);
-        let block_size = r.u32("block size")?;
-        if !block_size.is_power_of_two() || !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&block_size)
-        {
-            return Err(DecodeError::Invalid("block size"));
-        }
+        let block_size = grid(r)?;
         let path = r.path(ACCEPT_PATH_BYTES_MAX, "path")?;
         let kind = decode_digest_kind(r)?;
         let count = r.u32("count of durable ranges")? as usize;
@@ -739,6 +735,14 @@ fn decode_call_id(r: &mut Reader<'_>) -> Result<CallId, DecodeError> {
     match r.u32("sequence of a call")? {
         0 => Err(DecodeError::Invalid("sequence of a call")),
         sequence => Ok(CallId { slot, sequence }),
+    }
+}
+
+/// The distance of the lines of a grid.
+fn grid(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    match r.u32("block size")? {
+        size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX if size.is_power_of_two() => Ok(size),
+        _ => Err(DecodeError::Invalid("block size")),
     }
 }
 

@@ -156,6 +156,18 @@ pub(crate) fn frames() -> Vec<Value> {
             damaged(&sample("session-strict-with-user"), body + 30, &[0x1b]),
         ),
         (
+            "session-block-size-small",
+            damaged(
+                &sample("session-elastic"),
+                body + 20,
+                &1023_u32.to_be_bytes(),
+            ),
+        ),
+        (
+            "session-ok-block-size-odd",
+            damaged(&sample("session-ok"), body + 20, &262_145_u32.to_be_bytes()),
+        ),
+        (
             "session-ok-block-size-zero",
             damaged(&sample("session-ok"), body + 20, &[0; 4]),
         ),

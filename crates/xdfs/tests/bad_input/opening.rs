@@ -253,8 +253,8 @@ fn joining_what_is_not_ours() {
     for fault in &faults {
         assert_fault(fault, Code::SessionUnknown, Side::Remote, "");
     }
-    // An unknown session and a wrong secret can't be told apart.
-    assert_eq!(faults[0], faults[1]);
+    // Nobody learns which of them was wrong.
+    assert!(faults.iter().all(|f| *f == faults[0]), "{faults:?}");
     // The session didn't notice.
     let mut third = joining(id, accept.secret, 2);
     assert_eq!(third.frame(), Frame::JoinOk);
