@@ -2,14 +2,14 @@
 //! closed, and when the session has ended.
 //!
 //! ```text
-//!  up()            leave(), Leave came            Step::SayLeave         Leave came, nothing owed
-//! -----> Staying -------------------> Leaving -------------------> Said -------------------> (gone)
-//!           |                            |                          |     Step::Close
-//!           +--------- down() -----------+----- silence: Step::GiveUp +-------------------> (gone)
+//!  up()           leave(), Leave came           Step::SayLeave        Leave came, nothing owed
+//! -----> Staying -------------------> Leaving -----------------> Said ----------------> (gone)
+//!           |                            |                        |     Step::Close
+//!           +--------- down() -----------+-- silence: Step::GiveUp --------------------> (gone)
 //! ```
 //!
-//! The machine doesn't know what is on a channel: the caller says it with each [`ChannelSet::step`],
-//! which it asks for every channel from time to time, and after what changed one. Rules S-21 to
+//! The machine doesn't know what is on a channel: the caller says it with each
+//! [`ChannelSet::step`], which it asks for every channel from time to time. Rules S-21 to
 //! S-25 of the specification are kept here and nowhere else.
 
 use std::collections::BTreeMap;

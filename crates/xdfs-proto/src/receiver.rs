@@ -202,9 +202,9 @@ impl Receiver {
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may be
-    /// lost. To be called when nothing was answered for the stall timeout; a lost channel does it by
-    /// itself.
+    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may
+    /// be lost. To be called when nothing was answered for the stall timeout; a lost channel does
+    /// it by itself.
     pub fn ask_again(&mut self) {
         let asked = |file: &&File| file.state == State::Requested;
         let requests = self.files.values().filter(asked);
@@ -787,8 +787,8 @@ impl Receiver {
         file.is_some_and(|f| f.state == State::Publishing)
     }
 
-    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault) because
-    /// the sender did. The sender is told of a local fault.
+    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault)
+    /// because the sender did. The sender is told of a local fault.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         if let Some(file) = self.files.remove(&id) {
             let local = fault.side == Side::Local;

@@ -370,7 +370,8 @@ proptest! {
     ) {
         let _ = FrameHeader::decode(header, &Limits::default());
         for kind in 0..=255 {
-            let header = FrameHeader { kind, flags: header[1], check: 0, length: body.len() as u32 };
+            let (flags, length) = (header[1], body.len() as u32);
+            let header = FrameHeader { kind, flags, check: 0, length };
             let _ = Frame::decode(header, &body, &Limits::default());
         }
     }

@@ -1,4 +1,4 @@
-//! What the receiver knows of one file: which data frames fit it, and what has to be asked for again.
+//! What the receiver knows of one file: which data frames fit it, and what has to come again.
 
 use std::collections::BTreeMap;
 

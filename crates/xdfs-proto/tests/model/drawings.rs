@@ -1,8 +1,9 @@
 //! The four machines of a bulk transfer as state diagrams: client and server, upload and download.
 //!
 //! They stand in `docs/protocol/machines.md`, and are what the machines do: every step of an
-//! instance with one file is looked at, and each that changes a state or says something is an arrow.
-//! After a deliberate change run the test with `XDFS_DRAWINGS=write`, and look at the difference.
+//! instance with one file is looked at, and each that changes a state or says something is an
+//! arrow. After a deliberate change run the test with `XDFS_DRAWINGS=write`, and look at the
+//! difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

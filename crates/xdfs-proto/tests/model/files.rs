@@ -9,9 +9,9 @@
 //! halves.
 //!
 //! What it shows for the instances: no byte is held twice and nothing that was durable is sent; a
-//! file is published once, after all of it is held; neither side reports a failure of a file that is
-//! published, unless the sender was told that nothing is known of it any more; no machine finds a
-//! violation; and from every state the session can come to an end with nothing left open.
+//! file is published once, after all of it is held; neither side reports a failure of a file that
+//! is published, unless the sender was told that nothing is known of it any more; no machine
+//! finds a violation; and from every state the session can come to an end with nothing left open.
 //!
 //! Larger instances are behind `--ignored`:
 //! `cargo test -p xdfs-proto --release --test model files -- --ignored`.

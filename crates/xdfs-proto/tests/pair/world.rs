@@ -976,8 +976,8 @@ impl World {
             let plan = &self.plans[i];
             assert!(plan.is_over(), "deadlock at file {i}: {}", self.state());
             let published = self.sinks[i].published.as_ref();
-            // Neither side reports a failure of what stands under its name, nor the other way: unless
-            // the sender was told that nothing is known of it any more.
+            // Neither side reports a failure of what stands under its name, nor the other way:
+            // unless the sender was told that nothing is known of it any more.
             let unknown = matches!(&plan.at_sender, Some(Err(fault)) if is_forgotten(fault));
             self.tally.forgotten += usize::from(unknown);
             let agree = plan.at_sender.as_ref().map(Result::is_ok)

@@ -109,8 +109,8 @@ fn a_hole_over_what_is_held() {
     stage.still_serves();
 }
 
-/// What a header says that was changed on the way isn't believed, and no payload awaited: the channel
-/// is given up, and the peer told why.
+/// What a header says that was changed on the way isn't believed, and no payload awaited: the
+/// channel is given up, and the peer told why.
 #[test]
 fn a_header_that_was_changed_on_the_way() {
     let stage = Stage::new(228);
