@@ -1,8 +1,8 @@
 //! Seeded bugs: a kept list of plausible mistakes, each of which some test has to catch.
 //!
-//! They stand in `seeded/*.bugs`, in the format that CONTRIBUTING.md describes. Each is built into a
-//! copy of the tree in `target/seeded`, one at a time, and its tests are run there; the checkout is
-//! never touched. By hand, since it takes minutes.
+//! They stand in `seeded/*.bugs`, in the format that CONTRIBUTING.md describes. Each is built into
+//! a copy of the tree in `target/seeded`, one at a time, and its tests are run there; the checkout
+//! is never touched. By hand, since it takes minutes.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

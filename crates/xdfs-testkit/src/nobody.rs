@@ -3,12 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::thread;
 
-use rustix::process::{Gid, Uid, geteuid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::geteuid;
 
-/// User and group of the account that owns nothing, on every Linux system.
+/// User and group of the account that owns nothing, on every Linux.
 pub const ID: u32 = 65_534;
 
 /// Whether this process runs as root.
@@ -22,7 +20,10 @@ pub fn is_root() -> bool {
 ///
 /// # Panics
 /// If the system refuses it to root.
+#[cfg(target_os = "linux")]
 pub fn become_nobody() {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     if !is_root() {
         return;
     }
@@ -33,8 +34,9 @@ pub fn become_nobody() {
 }
 
 /// Does something in a thread that is nobody's if this is root, and passes a panic on.
+#[cfg(target_os = "linux")]
 pub fn act<T: Send>(act: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
             become_nobody();
             act()
@@ -74,7 +76,7 @@ fn let_in_below(temporary: &Path, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 

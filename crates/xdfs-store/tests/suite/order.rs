@@ -128,12 +128,12 @@ fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
         .env(DIR, dir)
         .output();
     let Ok(output) = status else {
-        eprintln!("skipped: there is no strace here");
+        xdfs_testkit::skip::test("there is no strace here");
         return None;
     };
     let text = String::from_utf8_lossy(&output.stderr);
     if text.contains("Operation not permitted") && !log.exists() {
-        eprintln!("skipped: strace may not trace here");
+        xdfs_testkit::skip::test("strace may not trace here");
         return None;
     }
     assert!(output.status.success(), "{text}");
