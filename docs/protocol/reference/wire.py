@@ -287,7 +287,7 @@ def _write_offer(f):
         bit
         for bit, on in (
             (1, f["overwrite"]), (4, f["dry_run"]), (8, f["length"] is not None),
-            (16, f["mode"] is not None), (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["sparse"]),
+            (16, f["mode"] is not None), (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["relaxed"] if f["pack"] else f["sparse"]),
         )
         if on
     )  # fmt: skip
@@ -299,7 +299,8 @@ def _write_offer(f):
 
 def _read_offer(r, flags):
     f = {"overwrite": bool(flags & 1), "dry_run": bool(flags & 4)}
-    f["pack"], f["sparse"] = bool(flags & 64), bool(flags & 128)
+    f["pack"] = bool(flags & 64)
+    f["sparse"], f["relaxed"] = flags & 192 == 128, flags & 192 == 192
     f["file"] = r.number("I")
     f["length"] = _given(r, "Q", flags & 8, "length")
     f["tag"] = r.take(16)

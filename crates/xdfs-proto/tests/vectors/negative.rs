@@ -236,10 +236,6 @@ pub(crate) fn frames() -> Vec<Value> {
             damaged(&sample("xftsmu"), body + 41, &[3]),
         ),
         (
-            "offer-of-a-pack-sparse",
-            damaged(&sample("xftsmu-pack"), 1, &[0xc9]),
-        ),
-        (
             "accept-block-size-odd",
             damaged(&sample("accept-fresh"), body + 7, &[1]),
         ),
