@@ -267,10 +267,22 @@ fn what_was_left_is_read_again_in_steps() {
         let sink = unverified(broken, 100);
         storage.attach(file, sink, kind, 1, true).unwrap();
         match (broken, next(&mut storage)) {
-            (Broken::Nowhere, Completion::Verified { file: done, durable }) => {
+            (
+                Broken::Nowhere,
+                Completion::Verified {
+                    file: done,
+                    durable,
+                },
+            ) => {
                 assert_eq!((done, durable.len()), (file, 1));
             }
-            (_, Completion::Failed { file: failed, fault }) => {
+            (
+                _,
+                Completion::Failed {
+                    file: failed,
+                    fault,
+                },
+            ) => {
                 assert_eq!((failed, fault.code), (file, Code::Internal));
             }
             other => panic!("{other:?}"),
@@ -289,7 +301,9 @@ fn what_is_read_again_holds_nobody_up() {
     let kind = DigestKind::None;
     for file in [1, 2] {
         let endless = unverified(Broken::Nowhere, usize::MAX);
-        storage.attach(FileId(file), endless, kind, 1, true).unwrap();
+        storage
+            .attach(FileId(file), endless, kind, 1, true)
+            .unwrap();
     }
     storage.submit(FileId(1), Job::Detach(FileId(1)));
     let file = FileId(3);

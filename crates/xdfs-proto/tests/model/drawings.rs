@@ -81,6 +81,10 @@ fn the_drawings_show_what_the_machines_do() {
         std::fs::write(&path, made).expect("the page can be written");
     } else {
         let differs = || made.lines().zip(text.lines()).find(|(a, b)| a != b);
-        assert!(made == text, "XDFS_DRAWINGS=write draws anew: {:?}", differs());
+        assert!(
+            made == text,
+            "XDFS_DRAWINGS=write draws anew: {:?}",
+            differs()
+        );
     }
 }

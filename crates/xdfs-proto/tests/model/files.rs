@@ -499,7 +499,10 @@ impl World {
         };
         let sender = self.sender.state(id).map(|s| format!("{s:?}"));
         let receiver = self.receiver.state(id).map(|s| format!("{s:?}"));
-        let states = [named(file.at_sender, sender), named(file.at_receiver, receiver)];
+        let states = [
+            named(file.at_sender, sender),
+            named(file.at_receiver, receiver),
+        ];
         (states, &self.said)
     }
 
@@ -873,10 +876,7 @@ fn two_files_and_a_cancel() {
 #[ignore = "takes minutes"]
 fn two_different_files_and_a_break() {
     for second in [RESUMED, HOLED, ENDLESS] {
-        let mut bounds = Bounds {
-            breaks: 1,
-            ..two()
-        };
+        let mut bounds = Bounds { breaks: 1, ..two() };
         bounds.files[1] = second;
         explore(bounds);
     }

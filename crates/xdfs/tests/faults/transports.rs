@@ -44,7 +44,7 @@ fn there_and_back_by(
     let source = folders.make_here("source", SIZE);
     for digest in DIGESTS {
         let options = TransferOptions {
-            digest,
+            digest: Some(digest),
             overwrite: true,
             ..TransferOptions::default()
         };
