@@ -101,7 +101,7 @@ class FileSource:
             "frame": frame, "file": file, "length": self.length, "tag": self.tag(), "pack": False,
             "mode": stat.S_IMODE(self.status.st_mode) & 0o777, "mtime_ns": self.status.st_mtime_ns,
             "digest": digest, "path": path, "name": os.path.basename(self.path), "sparse": self.sparse,
-            "overwrite": False, "resume": "never", "dry_run": False, **flags,
+            "overwrite": False, "resume": "never", "relaxed": False, "dry_run": False, **flags,
         }  # fmt: skip
 
     def read(self, start, length):
@@ -128,7 +128,7 @@ def pack_offer(frame, file, length, digest="none", path=b"", overwrite=False):
     return {
         "frame": frame, "file": file, "length": length, "tag": bytes(16), "mode": None, "mtime_ns": None,
         "digest": digest, "path": path, "name": b"", "pack": True, "sparse": False,
-        "overwrite": overwrite, "resume": "never", "dry_run": False,
+        "overwrite": overwrite, "resume": "never", "relaxed": False, "dry_run": False,
     }  # fmt: skip
 
 
