@@ -20,7 +20,6 @@ fn offer(pack: bool) -> Offer {
         digest: DigestKind::Blake3,
         overwrite: false,
         resume: Resume::Never,
-        relaxed: false,
         dry_run: false,
         pack,
         sparse: false,

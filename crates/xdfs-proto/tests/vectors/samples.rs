@@ -322,7 +322,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         ("xftsm", Frame::Xftsm(request)),
         ("xftsm-partial", Frame::Xftsm(partial)),
         ("xftsm-pack", Frame::Xftsm(wished)),
-        ("xftsmu-pack", Frame::Xftsmu(pack.clone())),
+        ("xftsmu-pack", Frame::Xftsmu(pack)),
         ("xftsmu-pack-relaxed", Frame::Xftsmu(relaxed)),
         ("offer-empty-file", Frame::Offer(download)),
         ("accept-fresh", Frame::Accept(accept)),

@@ -154,7 +154,8 @@ fn node_of(path: &Path) -> Option<Node> {
     path.canonicalize().ok()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -233,7 +233,12 @@ impl JournalFile {
     /// Lets the next write to the file fail as on a full disk.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn fill_the_disk_for_test(&mut self) {
-        self.file = Some(File::options().write(true).open("/dev/full").unwrap());
+        self.file = Some(
+            File::options()
+                .write(true)
+                .open("/dev/full")
+                .expect("it is on every Linux"),
+        );
     }
 
     /// Replaces the journal by one with `all` in it.

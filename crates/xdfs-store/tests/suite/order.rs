@@ -122,7 +122,7 @@ fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
             "trace=write,writev,pwrite64,pwritev,pwritev2,copy_file_range,ftruncate,fallocate,\
              fsync,fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,openat",
         )
-        .arg(std::env::current_exe().unwrap())
+        .arg(std::env::current_exe().expect("a program that runs"))
         .args(["--exact", "order::act_alone", "--ignored", "--nocapture"])
         .env(PART, part)
         .env(DIR, dir)
@@ -137,7 +137,7 @@ fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
         return None;
     }
     assert!(output.status.success(), "{text}");
-    let log = std::fs::read_to_string(&log).unwrap();
+    let log = std::fs::read_to_string(&log).expect("strace wrote it");
     let steps: Vec<Step> = log.lines().filter_map(|line| step(line, dir)).collect();
     assert!(
         steps.iter().any(|step| matches!(step, Step::Claimed(_))),

@@ -21,6 +21,10 @@ use super::*;
 /// In the content of every file outside, and nowhere else.
 const SECRET: &[u8] = b"SECRET";
 const BLOCK: u32 = 1024;
+const OVERWRITE: PackHow = PackHow {
+    overwrite: true,
+    relaxed: false,
+};
 
 const SETTINGS: &str = r#"
     [[export]]
@@ -289,7 +293,7 @@ fn take_step(store: &dyn Store, base: &str, step: &Step, forbidden: &Forbidden) 
     let (what, first, second, how) = step;
     let (from, to) = (path_of(first, base), path_of(second, base));
     let path = from.clone().into_bytes();
-    let flag = how % 2 == 0;
+    let flag = how.is_multiple_of(2);
     let call = match what {
         0 | 1 => Call::Stat { path, follow: flag },
         2 | 3 => Call::List {
@@ -304,7 +308,7 @@ fn take_step(store: &dyn Store, base: &str, step: &Step, forbidden: &Forbidden) 
         },
         5 => Call::RemoveFile { path },
         6 => Call::RemoveDirectory { path },
-        7 if how % 4 == 0 => Call::RemoveTree { path },
+        7 if how.is_multiple_of(4) => Call::RemoveTree { path },
         8..=13 => Call::Rename {
             from: path,
             to: to.into(),
@@ -388,11 +392,11 @@ fn download(store: &dyn Store, path: &[u8], forbidden: &Forbidden) {
 }
 
 fn work_in_place(store: &dyn Store, path: Vec<u8>, how: u8, forbidden: &Forbidden) {
-    let write = how % 4 != 0;
+    let write = !how.is_multiple_of(4);
     let request = FileRequest {
         path,
         flags: FileFlags {
-            read: how % 3 != 0 || !write,
+            read: !how.is_multiple_of(3) || !write,
             write,
             create: write && how % 8 < 4,
             truncate: write && how % 16 == 1,
@@ -443,7 +447,11 @@ fn send_pack(store: &dyn Store, root: &[u8], other: &str, how: u8) {
             ..entry(inner.as_bytes(), Content::Attributes)
         },
     ];
-    let _ = store.write_pack(root, how % 2 == 0, &pack_of(&entries));
+    let how = PackHow {
+        overwrite: how.is_multiple_of(2),
+        relaxed: how.is_multiple_of(3),
+    };
+    let _ = store.write_pack(root, how, &pack_of(&entries));
 }
 
 fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden) {
@@ -542,7 +550,7 @@ fn a_link_that_is_moved_leads_nowhere_else() {
         content: Content::HardLink(b"b/d/up"),
     };
     let failures = token
-        .write_pack(b"data/in", true, &pack_of(&[entry]))
+        .write_pack(b"data/in", OVERWRITE, &pack_of(&[entry]))
         .unwrap();
     assert_eq!(failures.of(0).unwrap().code, Code::PermissionDenied);
     // With the directory that holds it a link moves, and leads nowhere then.
