@@ -443,7 +443,7 @@ fn send_pack(store: &dyn Store, root: &[u8], other: &str, how: u8) {
             ..entry(inner.as_bytes(), Content::Attributes)
         },
     ];
-    let _ = store.write_pack(root, how % 2 == 0, &pack_of(&entries));
+    let _ = store.write_pack(root, pack_how(how % 2 == 0), &pack_of(&entries));
 }
 
 fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden) {
@@ -542,7 +542,7 @@ fn a_link_that_is_moved_leads_nowhere_else() {
         content: Content::HardLink(b"b/d/up"),
     };
     let failures = token
-        .write_pack(b"data/in", true, &pack_of(&[entry]))
+        .write_pack(b"data/in", pack_how(true), &pack_of(&[entry]))
         .unwrap();
     assert_eq!(failures.of(0).unwrap().code, Code::PermissionDenied);
     // With the directory that holds it a link moves, and leads nowhere then.
@@ -592,4 +592,11 @@ fn a_scope_may_be_a_file_or_not_be_there_yet() {
         "data/in/l",
     );
     drop(File::open(root.join("in/l")).unwrap());
+}
+
+fn pack_how(overwrite: bool) -> xdfs_store::PackHow {
+    xdfs_store::PackHow {
+        overwrite,
+        ..xdfs_store::PackHow::default()
+    }
 }
