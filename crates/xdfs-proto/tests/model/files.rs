@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Scope, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
@@ -228,10 +228,11 @@ impl World {
             mtime_ns: None,
             digest: DigestKind::Crc64Nvme,
             overwrite: false,
-            resume: true,
+            resume: Resume::Trust,
             dry_run: false,
             pack: false,
             sparse: false,
+            relaxed: false,
         }
     }
 
