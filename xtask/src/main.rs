@@ -30,7 +30,8 @@ cargo xtask VERB
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
   powercut [--release] [ARGS...]
-                        power cuts of disks that forget, while the program copies (docs/power-cuts.md)
+                        power cuts of disks that forget, while the program copies
+                        (docs/power-cuts.md)
   seeded [--list] [NAME...]
                         which of the kept bugs tests catch: all, those of a list (proto,
                         store ...), or those whose names begin so

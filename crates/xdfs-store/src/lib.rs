@@ -255,8 +255,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
     /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
-    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that are
-    /// missing are made, `root` too. Entries that only answers to wishes have are failures.
+    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that
+    /// are missing are made, `root` too. Entries that only answers to wishes have are failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been

@@ -81,7 +81,11 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+        fs::metadata(path)
+            .expect("it was made")
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     #[test]

@@ -149,8 +149,8 @@ pub struct Pipeline<K> {
     throttled: Vec<usize>,
     /// Files whose sinks take bytes only in order.
     ordered: BTreeSet<FileId>,
-    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt has
-    /// left was read again: path and block size.
+    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt
+    /// has left was read again: path and block size.
     unverified: BTreeMap<FileId, (Vec<u8>, u32)>,
     /// The last turn ended with channels that could take more blocks.
     more_to_send: bool,
