@@ -70,8 +70,8 @@ pub(crate) struct CpFlags {
     /// Read again what has arrived earlier, and send again what isn't as it was.
     ///
     /// What was durable is trusted to be so unless the machine of the target was started anew
-    /// since: then it is read again in any case. Reading takes as long as its disk takes. Of a directory
-    /// that concerns the files that are sent one by one, from half a MiB on.
+    /// since: then it is read again in any case. Reading takes as long as its disk takes. Of a
+    /// directory that concerns the files that are sent one by one, from half a MiB on.
     #[arg(long, conflicts_with = "no_resume")]
     pub(crate) verify_resumed: bool,
 
