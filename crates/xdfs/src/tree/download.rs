@@ -388,8 +388,11 @@ impl<'a> Download<'a> {
         if !skip.entry(finished, path, mark) {
             return None;
         }
-        // Further names of it are links to this one.
-        self.first_name(path, attributes);
+        // Further names of it are links to this one. If it is one itself, the first may be fetched
+        // anew, and is another file then.
+        if self.first_name(path, attributes).1.is_some() {
+            return None;
+        }
         Some(totals_of(mark))
     }
 
