@@ -185,8 +185,11 @@ impl Play<'_> {
                 }
             }
             let (plan, time) = self.plan();
+            // Read before the plan begins: after the cut the disk lets whoever writes wait, and
+            // behind a write a read may wait too.
+            let old = self.target();
             stage.begin(plan, Some(time));
-            let actor = self.act();
+            let actor = self.act(old);
             (image, survivor) = self.cut(stage, actor);
         }
         let stage = self.mount(&image)?;
@@ -250,13 +253,20 @@ impl Play<'_> {
         Guard::spawn(&mut command).unwrap()
     }
 
-    fn act(&mut self) -> Actor {
+    /// What the target holds, of work in place.
+    fn target(&self) -> Vec<u8> {
+        match self.round.work.task {
+            Task::InPlace => std::fs::read(&self.sides.target).unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn act(&mut self, old: Vec<u8>) -> Actor {
         if self.round.work.task != Task::InPlace {
             // A slow run lets the kernel write more on its own.
             let rate = (self.random.below(3) == 0).then_some("20M");
             return Actor::Program(self.start(rate));
         }
-        let old = std::fs::read(&self.sides.target).unwrap_or_default();
         Actor::Writer(Writer::start(&self.address, self.round.seed, old))
     }
 
@@ -386,7 +396,7 @@ impl Play<'_> {
             return;
         }
         if let Some(record) = &self.record {
-            let found = std::fs::read(&self.sides.target).unwrap_or_default();
+            let found = self.target();
             if let Some(problem) = record.problem(&found) {
                 self.problem(Problem::Claimed, problem);
             }
@@ -474,14 +484,15 @@ impl Play<'_> {
     }
 
     fn check_writer(&mut self) {
-        let Actor::Writer(writer) = self.act() else {
+        let old = self.target();
+        let Actor::Writer(writer) = self.act(old) else {
             return;
         };
         let record = writer.record();
         if record.outcome != Some(Ok(())) {
             self.problem(Problem::Ended, format!("{:?}", record.outcome));
         }
-        let found = std::fs::read(&self.sides.target).unwrap_or_default();
+        let found = self.target();
         if let Some(problem) = record.problem(&found) {
             self.problem(Problem::Wrong, problem);
         }
