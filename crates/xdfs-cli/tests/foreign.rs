@@ -279,7 +279,7 @@ fn a_foreign_client_loses_channels_and_goes_on() {
     let flags = "-v -n 3 --block 65536";
     for (what, words) in [
         ("--drop-after 5", "is lost"),
-        ("--leave-after 5", "has left"),
+        ("--leave-after 5", "leaves"),
     ] {
         let (put, get) = (format!("{flags} {what} put"), format!("{flags} {what} get"));
         let run = served.client(&put, what, &[&source]).ok();

@@ -96,21 +96,25 @@ class Client(Session):
             raise violation(f"{answer['frame']} came for JOIN")
         self.add_channel(Channel(index, sock, rest))
 
-    def replace_channel(self, leaving=None):
+    def replace_channel(self):
         """Opens a channel in the place of one that broke or leaves (S-20); it's fine without."""
         self.retry = time.monotonic() + 0.3
-        if leaving or len(self.channels) < self.allowed:
+        if self.staying() < self.allowed:
             try:
                 self.open_channel()
             except (OSError, Fault) as error:
                 self.log(f"no channel in its place: {error}")
+
+    def staying(self):
+        """How many channels are open and don't leave, which are those that count (S-23)."""
+        return sum(1 for c in self.channels.values() if not (c.leave_sent or c.leave_read))
 
     def run(self, until):
         """Goes on until something is true, or the session ends."""
         while not until():
             if self.ended or not self.channels:
                 raise Fault("connection-lost", "go on", "the session ended")
-            if len(self.channels) < self.allowed and time.monotonic() > self.retry and not self.eoft_sent:
+            if self.staying() < self.allowed and time.monotonic() > self.retry and not self.eoft_sent:
                 self.replace_channel()
             self.pump()
 

@@ -340,7 +340,7 @@ class Session:
         if self.data_frames == self.drop_after and len(self.channels) > 1:
             self.lose(channel)
         if self.data_frames == self.leave_after:
-            self.replace_channel(leaving=channel)
+            self.log(f"channel {channel.index} leaves")
             channel.leave_sent = True
             channel.send(encode("LEAVE"))
 
