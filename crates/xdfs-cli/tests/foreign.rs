@@ -277,10 +277,7 @@ fn a_foreign_client_loses_channels_and_goes_on() {
     let content = random_bytes(4, 1_600_000);
     let source = served.file("source", &content);
     let flags = "-v -n 3 --block 65536";
-    for (what, words) in [
-        ("--drop-after 5", "is lost"),
-        ("--leave-after 5", "leaves"),
-    ] {
+    for (what, words) in [("--drop-after 5", "is lost"), ("--leave-after 5", "leaves")] {
         let (put, get) = (format!("{flags} {what} put"), format!("{flags} {what} get"));
         let run = served.client(&put, what, &[&source]).ok();
         assert!(run.stderr.contains(words), "{}", run.stderr);

@@ -144,8 +144,8 @@ impl Upload<'_> {
         if !skip.entry(finished, path, mark) {
             return None;
         }
-        // Further names of it are links to this one. If it is one itself, the first may be sent anew,
-        // and is another file then.
+        // Further names of it are links to this one. If it is one itself, the first may be sent
+        // anew, and is another file then.
         if self.options.hard_links && self.first_name(path).1.is_some() {
             return None;
         }
