@@ -13,12 +13,13 @@ use xdfs_proto::{ByteRange, CallId, ChannelIndex, FileId, Limits, SessionId, Ses
 
 use crate::{describe, hex, samples, unhex};
 
-pub(crate) const ABOUT: &str = "One session without protection, in an order in which its bytes may \
-    have travelled; see docs/protocol/session.md. Two channels; an upload during which one is \
-    lost; a download that goes on from a journal, with a damaged block; two calls; the end. A step \
-    with `hex` is one message of one side on one channel, all of its bytes; other steps are \
-    events. Byte i of either file is (i * 7 + i / 251) modulo 256. `damaged` marks a block whose check \
-    value doesn't fit.";
+pub(crate) const ABOUT: &str = "\
+    One session without protection, in an order in which its bytes may have travelled; see \
+    docs/protocol/session.md. Two channels; an upload during which one is lost; a download \
+    that goes on from a journal, with a damaged block; two calls; the end. A step with `hex` \
+    is one message of one side on one channel, all of its bytes; other steps are events. \
+    Byte i of either file is (i * 7 + i / 251) modulo 256. `damaged` marks a block whose \
+    check value doesn't fit.";
 
 const BLOCK: u64 = 1024;
 const LENGTH: u64 = 2500;
