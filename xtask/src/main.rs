@@ -29,7 +29,7 @@ cargo xtask VERB
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
   powercut [--release] [ARGS...]
-                        power cuts of disks that forget, while the program copies (docs/power-cuts.md)
+                        power cuts while the program copies (docs/power-cuts.md)
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions

@@ -70,7 +70,8 @@ pub(crate) fn run(options: &Options) -> bool {
             let time = began.elapsed().as_millis();
             // With these arguments the same is tried again.
             println!(
-                "--rounds 1 --seed {seed} --work {name} --fs {fs} --form {form} --length {expected}, {time} ms"
+                "--rounds 1 --seed {seed} --work {name} --fs {fs} --form {form} \
+                 --length {expected}, {time} ms"
             );
             println!("    {}", report.story.join("; "));
             show(&report);
