@@ -6,7 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use xdfs_proto::ByteRange;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
 use xdfs_proto::frame::SourceTag;
-use xdfs_store::local::journal::{Header, encode_records, parse};
+use xdfs_store::local::journal::{
+    Header, Publication, encode_publication, encode_records, parse,
+};
 
 /// What is read must be written the same.
 fn read_any(bytes: &[u8]) {
@@ -23,10 +25,12 @@ fn read_damaged(input: &[u8]) {
     };
     let header = Header {
         tag: SourceTag([kind; 16]),
+        offset: u64::from(kind & 8),
         length: (kind & 4 != 0).then_some(u64::from(u32::MAX)),
         digest: [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3]
             [usize::from(kind % 3)],
         block_size: 4096,
+        boot: [kind; 16],
         nonce: u64::from(kind),
     };
     let recorded: Vec<Fragment> = records
@@ -49,9 +53,18 @@ fn read_damaged(input: &[u8]) {
         })
         .collect();
     let mut bytes = header.encode().to_vec();
-    encode_records(&header, 0, recorded.iter(), &mut bytes);
+    let count = encode_records(&header, 0, recorded.iter(), &mut bytes);
+    let publication = (kind & 16 != 0).then_some(Publication {
+        length: u64::from(kind),
+        identity: (u64::from(at_high), u64::from(at_low)),
+        mtime_ns: i64::from(flip),
+    });
+    if let Some(publication) = &publication {
+        encode_publication(&header, count, publication, &mut bytes);
+    }
     let whole = parse(&bytes).expect("an undamaged journal is read");
     assert_eq!((whole.header, &whole.fragments), (header, &recorded));
+    assert_eq!(whole.publication, publication);
     let at = usize::from(u16::from_be_bytes([at_high, at_low])) % bytes.len();
     if flip == 0 {
         bytes.truncate(at);
@@ -61,6 +74,10 @@ fn read_damaged(input: &[u8]) {
     let Some(damaged) = parse(&bytes) else { return };
     assert_eq!(damaged.header, header);
     assert!(recorded.starts_with(&damaged.fragments));
+    if damaged.publication.is_some() {
+        assert_eq!(damaged.fragments, recorded);
+        assert_eq!(damaged.publication, publication);
+    }
     assert!(
         damaged.valid_bytes <= at,
         "a record is believed in which byte {at} is damaged"

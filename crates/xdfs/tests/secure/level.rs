@@ -366,9 +366,13 @@ fn a_server_cannot_bring_a_client_down_to_clear() {
     let fault = evil_server(twice, Level::Clear);
     assert_eq!(fault.code, Code::ProtectionRefused, "{fault}");
     // A block of 100 bytes in the clear.
-    let block: &[u8] = &[
-        0x20, 1, 0, 0, 0, 0, 0, 116, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    ];
-    let fault = evil_server(block, Level::Private);
+    let block = BlockHeader {
+        file: FileId(1),
+        check: 0,
+        clear: true,
+        offset: 0,
+        length: 100,
+    };
+    let fault = evil_server(block.encode().to_vec().leak(), Level::Private);
     assert_eq!(fault.code, Code::ProtectionRefused, "{fault}");
 }
