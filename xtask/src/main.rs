@@ -12,6 +12,7 @@ mod fuzz;
 mod ktls;
 mod licence;
 mod powercut;
+mod seeded;
 mod tidy;
 
 use std::ffi::OsString;
@@ -29,7 +30,11 @@ cargo xtask VERB
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
   powercut [--release] [ARGS...]
-                        power cuts while the program copies (docs/power-cuts.md)
+                        power cuts of disks that forget, while the program copies
+                        (docs/power-cuts.md)
+  seeded [--list] [NAME...]
+                        which of the kept bugs tests catch: all, those of a list (proto,
+                        store ...), or those whose names begin so
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions
@@ -70,6 +75,7 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "deny" => deny::run(args),
         "fuzz" => fuzz::run(args),
         "powercut" => powercut::run(args),
+        "seeded" => seeded::run(args),
         _ if !args.is_empty() => Err(Failure::Said(format!("{verb} takes no arguments"))),
         "check" => check(),
         "ci" => ci(),

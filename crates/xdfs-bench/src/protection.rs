@@ -46,6 +46,7 @@ const KEY: &str = "id_ed25519";
 pub(crate) struct Keys {
     client: PathBuf,
     server: PathBuf,
+    empty: PathBuf,
 }
 
 impl Keys {
@@ -54,7 +55,13 @@ impl Keys {
         Self {
             client: work.join("xdfs.client"),
             server: work.join("xdfs.server"),
+            empty: work.join("xdfs.empty"),
         }
+    }
+
+    /// A directory to serve where no files are moved: a server doesn't serve its own keys.
+    pub(crate) fn empty(&self) -> &Path {
+        &self.empty
     }
 
     /// Makes the client's key with `xdfs` and tells the server, unless that was done before.
@@ -66,6 +73,7 @@ impl Keys {
             return Ok(());
         }
         fs::create_dir_all(self.server.join("server"))?;
+        fs::create_dir_all(&self.empty)?;
         let keygen = Line::new(xdfs)
             .args(["keygen", "--file", &text(&self.client.join(KEY))])
             .variable(FOLDER, text(&self.client));

@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,13 @@ const ADDRESSES: u8 = 6;
 /// How long passwords are guessed.
 const GUESSING: Duration = Duration::from_secs(10);
 /// Guessers at once, all from one address.
-const GUESSERS: usize = 4;
+const GUESSERS: [usize; 2] = [1, 4];
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time for the server to take what was sent, before its memory is looked at a last time.
 const SETTLING: Duration = Duration::from_secs(2);
 /// Length of a transfer, in seconds.
-const TRANSFER_SECONDS: &str = "4";
+const TRANSFER_SECONDS: &str = "6";
 /// Repetitions of the transfer, with and without the connections in turn.
 const REPETITIONS: usize = 5;
 
@@ -88,7 +88,9 @@ fn run(program: &Path, parts: &[String]) -> Result<()> {
     };
     bench.prepare()?;
     if wanted("guesses") {
-        bench.guesses()?;
+        for guessers in GUESSERS {
+            bench.guesses(guessers)?;
+        }
     }
     if wanted("memory") {
         for stranger in Stranger::ALL {
@@ -202,8 +204,8 @@ impl Bench<'_> {
         let root = self.folder.join("root");
         fs::create_dir(&root).map_err(text)?;
         let settings = format!(
-            "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"public\"\npath = '{}'\npublic = true\n\
-             [[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n",
+            "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"public\"\npath = '{}'\n\
+             public = true\n[[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n",
             root.display()
         );
         fs::write(self.folder.join("serve.toml"), settings).map_err(text)?;
@@ -262,13 +264,13 @@ impl Bench<'_> {
     }
 
     /// Guesses mixed with logins that need no proof, from one address.
-    fn guesses(&self) -> Result<()> {
+    fn guesses(&self, guessers: usize) -> Result<()> {
         let server = self.serve()?;
         let (checked, refused, anonymous) = <(AtomicUsize, AtomicUsize, AtomicUsize)>::default();
         let until = Instant::now() + GUESSING;
         let first = AtomicUsize::new(0);
         thread::scope(|scope| {
-            for _ in 0..GUESSERS {
+            for _ in 0..guessers {
                 scope.spawn(|| {
                     while Instant::now() < until {
                         match self.guess(&server) {
@@ -288,8 +290,8 @@ impl Bench<'_> {
             }
         });
         println!(
-            "guesses: {} checked in {} s from one address ({} in the first second), {} not checked, \
-             {} anonymous logins between them",
+            "guesses: {} checked in {} s from one address, {guessers} at a time ({} in the first \
+             second), {} not checked, {} anonymous logins between them",
             checked.into_inner(),
             GUESSING.as_secs(),
             first.into_inner(),
@@ -358,8 +360,8 @@ impl Bench<'_> {
         let still = server.kib("VmRSS").saturating_sub(before);
         let there = kept.iter().filter(|stream| is_open(stream)).count();
         println!(
-            "memory: {STRANGERS} strangers ({stranger:?}) in {:.1} s: {:.1} MiB more at most, {:.1} \
-             MiB at the end with {there} of them there",
+            "memory: {STRANGERS} strangers ({stranger:?}) in {:.1} s: {:.1} MiB more at most, \
+             {:.1} MiB at the end with {there} of them there",
             opened.as_secs_f64(),
             mib(peak),
             mib(still),
@@ -397,22 +399,23 @@ impl Bench<'_> {
     /// A transfer, alone and beside connections on which nothing is said.
     fn transfer(&self) -> Result<()> {
         let server = self.serve()?;
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
-        self.perf(&server)?;
+        let (mut alone, mut beside, mut most) = (Vec::new(), Vec::new(), 0);
         for _ in 0..REPETITIONS {
-            alone.push(self.perf(&server)?);
+            alone.push(self.perf(&server, || {})?);
             let stop = AtomicBool::new(false);
             let open = AtomicUsize::new(0);
             let rate = thread::scope(|scope| {
-                for part in 0..ADDRESSES {
-                    let (stop, open, port) = (&stop, &open, server.port);
-                    scope.spawn(move || half_open(part, port, stop, open));
-                }
-                let deadline = Instant::now() + PATIENCE;
-                while open.load(Ordering::Relaxed) < HALF_OPEN && Instant::now() < deadline {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                let rate = self.perf(&server);
+                let rate = self.perf(&server, || {
+                    for part in 0..ADDRESSES {
+                        let (stop, open, port) = (&stop, &open, server.port);
+                        scope.spawn(move || half_open(part, port, stop, open));
+                    }
+                    let deadline = Instant::now() + PATIENCE;
+                    while open.load(Ordering::Relaxed) < HALF_OPEN && Instant::now() < deadline {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    most = open.load(Ordering::Relaxed).max(most);
+                });
                 stop.store(true, Ordering::Relaxed);
                 rate
             });
@@ -422,8 +425,8 @@ impl Bench<'_> {
         }
         let (alone, beside) = (median(&mut alone), median(&mut beside));
         println!(
-            "transfer: {:.0} MB/s alone, {:.0} MB/s beside {HALF_OPEN} connections on which nothing \
-             is said ({:.2}; medians of {REPETITIONS})",
+            "transfer: {:.0} MB/s alone, {:.0} MB/s beside {most} connections on which nothing is \
+             said ({:.2}; medians of {REPETITIONS})",
             alone / 1e6,
             beside / 1e6,
             beside / alone,
@@ -431,24 +434,42 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Bytes a second of an upload whose session is opened before the strangers come or beside
-    /// them, as it happens.
-    fn perf(&self, server: &Server<'_>) -> Result<f64> {
-        let output = self
+    /// Bytes a second of an upload, in the seconds after `disturb`, which is called when it runs.
+    fn perf(&self, server: &Server<'_>, disturb: impl FnOnce()) -> Result<f64> {
+        let mut child = self
             .command()
             .args(["perf", "--json", "-n", "4", "--seconds", TRANSFER_SECONDS])
             .arg(format!("xdfs://127.0.0.1:{}", server.port))
-            .stderr(Stdio::inherit())
-            .output()
+            .stdout(Stdio::piped())
+            .spawn()
             .map_err(text)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let last = said.lines().last().unwrap_or_default();
-        let result: serde_json::Value = serde_json::from_str(last).map_err(text)?;
-        let (bytes, seconds) = (result["bytes"].as_f64(), result["seconds"].as_f64());
-        match (bytes, seconds) {
-            (Some(bytes), Some(seconds)) if seconds > 0.0 => Ok(bytes / seconds),
-            _ => Err(format!("the transfer said {last}")),
+        let output = child.stdout.take().ok_or("the transfer has no output")?;
+        let (sender, lines) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            for line in io::BufRead::lines(io::BufReader::new(output)).map_while(io::Result::ok) {
+                let progress: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+                let bytes = progress.and_then(|progress| progress["bytes"].as_f64());
+                // Who measures may have gone.
+                let _ = sender.send((Instant::now(), bytes.unwrap_or_default()));
+            }
+        });
+        let moving = |&(_, bytes): &(Instant, f64)| bytes > 0.0;
+        let first = lines
+            .iter()
+            .find(moving)
+            .ok_or("the transfer moved nothing")?;
+        disturb();
+        let disturbed = Instant::now();
+        let rest: Vec<_> = lines.iter().filter(moving).collect();
+        let start = rest.iter().find(|(at, _)| *at >= disturbed);
+        let (start, end) = (start.unwrap_or(&first), rest.last().unwrap_or(&first));
+        child.wait().map_err(text)?;
+        let _ = reader.join();
+        let seconds = end.0.duration_since(start.0).as_secs_f64();
+        if seconds < 0.5 {
+            return Err("the transfer was over too soon".into());
         }
+        Ok((end.1 - start.1) / seconds)
     }
 }
 

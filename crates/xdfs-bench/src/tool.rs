@@ -346,7 +346,13 @@ impl Toolbox {
                     keys.make(self.path("xdfs"))?;
                 }
                 let line = keys.server(self.line("xdfs").arg("serve"), protection);
-                line.args(["--listen", "127.0.0.1:0", "--root"]).arg(root)
+                let line = line.args(["--listen", "127.0.0.1:0", "--root"]);
+                match payload {
+                    Payload::Memory { .. } if protection != Protection::None => {
+                        line.arg(keys.empty().to_string_lossy())
+                    }
+                    _ => line.arg(root),
+                }
             }
         };
         Ok(Some(line))

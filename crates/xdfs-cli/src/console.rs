@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 
 use xdfs::Fault;
+use xdfs::security::FirstUse;
 
 use crate::flags::OutputFlags;
+use crate::session::first_use_text;
 
 /// Width that is assumed where the terminal doesn't tell.
 const COLUMNS_DEFAULT: usize = 80;
@@ -65,6 +67,14 @@ impl Console {
     pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
             self.print(&format!("{}\n", printable(text)));
+        }
+    }
+
+    /// Says that a server is trusted from now on: also where little or nothing is to be said, if it
+    /// was shown a secret.
+    pub(crate) fn first_use(&mut self, server: &FirstUse, is_wanted: bool) {
+        if server.secret || (is_wanted && !self.quiet) {
+            self.print(&format!("{}\n", printable(&first_use_text(server))));
         }
     }
 

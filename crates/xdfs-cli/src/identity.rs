@@ -5,14 +5,16 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use xdfs::security::{
-    ClientSecurity, Credential, NewHosts, TrustPolicy, make_key, read_certificates,
+    ClientSecurity, Credential, Fingerprint, NewHosts, TrustPolicy, make_key, read_certificates,
 };
-use xdfs::{Code, Fault, RemotePlace};
+use xdfs::{Code, Fault, Invitation, RemotePlace};
 
 use crate::flags::SecurityFlags;
 
 /// The folder of this user's keys and known servers, unless XDFS_CONFIG_DIR names another.
 const FOLDER: &str = "xdfs";
+/// The user of a URL who shows nothing.
+const ANONYMOUS: &str = "anonymous";
 /// Most bytes of a file with a secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
@@ -102,21 +104,24 @@ pub(crate) fn security(
         Some(path) => read_certificates(path)?,
         None => Vec::new(),
     };
-    let new_hosts = if flags.known_only {
-        NewHosts::Refuse
-    } else {
-        NewHosts::Accept
+    let found = credentials(flags, place, &folder)?;
+    // A server that is recorded as known by its first use would get what is ambient the next time.
+    let new_hosts = match (flags.known_only, found.is_ambient) {
+        (true, _) => NewHosts::Refuse,
+        (false, true) => NewHosts::RefuseAmbient,
+        (false, false) => NewHosts::Accept,
     };
+    let pin = flags.pin.or(invitation.pin).or(found.pin);
     let trust = TrustPolicy {
         known_hosts: known_hosts(&folder),
-        pins: flags.pin.or(invitation.pin).into_iter().collect(),
+        pins: pin.into_iter().collect(),
         roots,
         system_roots: flags.ca.is_none(),
         new_hosts,
     };
     Ok(Some(ClientSecurity {
         trust,
-        credentials: credentials(flags, place, &folder)?,
+        credentials: found.credentials,
         level: flags.protect.unwrap_or_default().into(),
     }))
 }
@@ -168,7 +173,11 @@ pub(crate) fn security_of_command(
     if flags.names_credentials() {
         let mut uninvited = place.clone();
         uninvited.invitation.ticket = None;
-        own.credentials = credentials(flags, &uninvited, &folder()?)?;
+        let found = credentials(flags, &uninvited, &folder()?)?;
+        own.credentials = found.credentials;
+        if let (None, Some(pin)) = (flags.pin, found.pin) {
+            own.trust.pins = vec![pin];
+        }
     }
     if let Some(level) = flags.protect {
         own.level = level.into();
@@ -176,16 +185,48 @@ pub(crate) fn security_of_command(
     Ok(Some(own))
 }
 
-/// What was named goes before what is found.
-fn credentials(
-    flags: &SecurityFlags,
-    place: &RemotePlace,
-    folder: &Path,
-) -> Result<Vec<Credential>, Fault> {
-    let mut found = Vec::new();
-    if let Some(ticket) = &place.invitation.ticket {
-        return Ok(vec![Credential::Ticket(ticket.clone())]);
+/// What there is to show to a server.
+#[derive(Debug, Default)]
+struct Found {
+    credentials: Vec<Credential>,
+    /// What came with a ticket.
+    pin: Option<Fingerprint>,
+    /// A secret among them lay in the environment, for whichever server a command names.
+    is_ambient: bool,
+}
+
+impl Found {
+    fn invited(invitation: Invitation, is_ambient: bool) -> Self {
+        let ticket = invitation.ticket.map(Credential::Ticket);
+        Self {
+            credentials: ticket.into_iter().collect(),
+            pin: invitation.pin,
+            is_ambient,
+        }
     }
+
+    fn named(credentials: Vec<Credential>) -> Self {
+        Self {
+            credentials,
+            ..Self::default()
+        }
+    }
+}
+
+/// What was named goes before what is found.
+fn credentials(flags: &SecurityFlags, place: &RemotePlace, folder: &Path) -> Result<Found, Fault> {
+    if place.invitation.ticket.is_some() {
+        return Ok(Found::invited(place.invitation.clone(), false));
+    }
+    if let Some(path) = &flags.ticket_file {
+        let text = if path.as_os_str() == "-" {
+            ask_secret("Ticket: ", "read the ticket")?
+        } else {
+            read_secret(path, "read the ticket")?
+        };
+        return Ok(Found::invited(text.parse()?, false));
+    }
+    let mut found = Vec::new();
     if let (Some(chain), Some(key)) = (&flags.cert, &flags.cert_key) {
         let (chain, key) = (chain.clone(), key.clone());
         found.push(Credential::Certificate { chain, key });
@@ -212,7 +253,13 @@ fn credentials(
         found.push(Credential::Agent(socket.into()));
     }
     if !found.is_empty() {
-        return Ok(found);
+        return Ok(Found::named(found));
+    }
+    if flags.anonymous || place.user.as_deref() == Some(ANONYMOUS) {
+        return Ok(Found::named(vec![Credential::Anonymous]));
+    }
+    if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
+        return Ok(Found::invited(text.parse()?, true));
     }
     // Where a site hands out tokens they are found so (WLCG bearer token discovery).
     if let Some(token) = env::var("BEARER_TOKEN").ok().filter(|t| !t.is_empty()) {
@@ -221,6 +268,7 @@ fn credentials(
         let token = read_secret(Path::new(&path), "read the token")?;
         found.push(Credential::Token(token));
     }
+    let is_ambient = !found.is_empty();
     let key = own_key(folder);
     if !key.exists() {
         match make_own_key(&key) {
@@ -232,7 +280,10 @@ fn credentials(
     }
     found.push(Credential::Key(key));
     found.push(Credential::Anonymous);
-    Ok(found)
+    Ok(Found {
+        is_ambient,
+        ..Found::named(found)
+    })
 }
 
 /// The first line of a file.
@@ -253,7 +304,11 @@ fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
 
 /// Asks on the terminal without showing what is typed, or reads a line of standard input.
 pub(crate) fn ask_password(prompt: &str) -> Result<String, Fault> {
-    let fault = |e: std::io::Error| Fault::from_io("read the password", "", &e);
+    ask_secret(prompt, "read the password")
+}
+
+fn ask_secret(prompt: &str, operation: &str) -> Result<String, Fault> {
+    let fault = |e: std::io::Error| Fault::from_io(operation, "", &e);
     let password = if std::io::stdin().is_terminal() {
         rpassword::prompt_password(prompt).map_err(fault)?
     } else {
@@ -262,11 +317,7 @@ pub(crate) fn ask_password(prompt: &str) -> Result<String, Fault> {
         line.trim_end_matches(['\r', '\n']).to_owned()
     };
     if password.is_empty() {
-        return Err(Fault::new(
-            Code::InvalidArgument,
-            "read the password",
-            "it is empty",
-        ));
+        return Err(Fault::new(Code::InvalidArgument, operation, "it is empty"));
     }
     Ok(password)
 }

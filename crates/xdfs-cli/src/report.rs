@@ -15,7 +15,6 @@ use crate::human;
 use crate::json::{self, Record, Totals};
 use crate::progress::{self, Line};
 use crate::rate::RateMeter;
-use crate::session::first_use_text;
 
 /// Least time between two drawings on a terminal.
 const DRAW_STEP: Duration = Duration::from_millis(100);
@@ -110,13 +109,6 @@ impl Reporter {
     pub(crate) fn print(&mut self, text: &str) {
         if let Err(fault) = print(text) {
             self.unwritten.get_or_insert(fault);
-        }
-    }
-
-    /// Something that people should know, unless only errors or JSON are wanted.
-    pub(crate) fn tell(&mut self, text: &str) {
-        if !self.json {
-            self.console.say(text);
         }
     }
 
@@ -277,7 +269,7 @@ impl Reporter {
 
     /// A server that nobody knew is trusted from now on.
     pub(crate) fn first_use(&mut self, server: &FirstUse) {
-        self.tell(&first_use_text(server));
+        self.console.first_use(server, !self.json);
     }
 
     /// A tree came further.

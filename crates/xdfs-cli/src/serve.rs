@@ -19,6 +19,7 @@ use crate::identity;
 use crate::interrupt::handle_signals;
 use crate::report::print;
 use crate::size::parse_rate;
+use crate::state;
 
 /// How long a ticket of `--ticket` is good.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -228,14 +229,19 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     server.run()
 }
 
-/// A line to paste on another machine.
+/// What to type on another machine, and what to paste there then: in its command line the ticket
+/// could be read by all who list processes, and would be remembered by the shell.
 fn invitation(address: &Address, fingerprint: &str, secret: &str) -> String {
     let address = match address {
         // What others reach this machine by is not for it to know.
         Address::Tcp { host, port } if is_any(host) => format!("HOST:{port}"),
         other => printable(&other.to_string()),
     };
-    format!("xdfs cp FILE 'xdfs://{address}/?ticket={secret}&pin={fingerprint}'\n")
+    format!(
+        "ticket={secret}&pin={fingerprint}\n\
+         to use it once, paste this line when asked by: xdfs cp --ticket-file - FILE \
+         xdfs://{address}/\n"
+    )
 }
 
 fn is_any(host: &str) -> bool {
@@ -298,6 +304,13 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
         .sessions_max
         .or_else(|| config.sessions_max.map(NonZeroUsize::get));
     let grace = flags.grace.or(config.grace_seconds);
+    // Keys and known servers of this user, and what its commands remember.
+    let own = [
+        identity::folder().ok(),
+        server_folder().ok(),
+        state::folder(),
+    ];
+    let private = own.into_iter().flatten().chain(flags.config).collect();
     Ok(ServerBuilder {
         listen,
         root,
@@ -309,6 +322,7 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
         sessions_max: sessions_max.unwrap_or(default.sessions_max),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         limits: default.limits,
+        private,
         security,
     })
 }

@@ -311,7 +311,7 @@ pub(crate) fn follow<R: Running>(
         }
         let progress = running.progress(TICK);
         if let Some(server) = running.first_use() {
-            reporter.tell(&first_use_text(&server));
+            reporter.first_use(&server);
         }
         match progress {
             Some(progress) => {
@@ -327,8 +327,13 @@ pub(crate) fn follow<R: Running>(
 
 /// The words for a server that is trusted from now on.
 pub(crate) fn first_use_text(server: &FirstUse) -> String {
+    let secret = if server.secret {
+        ", and was shown a secret"
+    } else {
+        ""
+    };
     format!(
-        "new server {} is trusted from now on, by the key {} (remembered in {})",
+        "new server {} is trusted from now on, by the key {} (remembered in {}){secret}",
         server.host,
         server.fingerprint,
         server.known_hosts.display(),

@@ -10,7 +10,6 @@ use crate::identity;
 use crate::perf::server_only;
 use crate::report::print;
 use crate::serve::server_folder;
-use crate::session::first_use_text;
 
 fn done(result: Result<(), Fault>) -> u8 {
     match result {
@@ -47,7 +46,7 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     let outcome = transfer.wait();
     // Also if the server lets nobody in: it is known now.
     if let Some(server) = client.first_use() {
-        Console::new(OutputFlags::default()).say(&first_use_text(&server));
+        Console::new(OutputFlags::default()).first_use(&server, true);
     }
     match (client.user(), client.server_fingerprint()) {
         (Some(user), Some(fingerprint)) => {

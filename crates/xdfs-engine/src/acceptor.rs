@@ -1,9 +1,12 @@
 //! The thread that listens: it opens channels until they belong to a session, and gives each new
 //! session a pipeline thread.
 //!
-//! A peer that has not registered or joined a session costs a few hundred bytes and a bounded
-//! time here, however slow or hostile it is. The table of sessions is the one thing that is shared;
-//! it is touched once a channel, never for a block.
+//! A peer that has not registered or joined a session costs a few kilobytes (most of them TLS's)
+//! and a bounded time here, however slow or hostile it is. What frames and messages of TLS need
+//! beyond that, until they are complete, is bounded for all such peers together: when it is used
+//! up, those that have been at it longest are closed. When places become few, peers that have said
+//! nothing yet have less time. The table of sessions is the one thing that is shared; it is touched
+//! once a channel, never for a block.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,15 +26,28 @@ use xdfs_xio::{Listener, Stream};
 use crate::command::{Command, Commands, WAKE};
 use crate::files::Files;
 use crate::kernel::Readiness;
-use crate::pipeline::{BLOCK_BYTES, Pipeline};
+use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Admission, Gate, Place, Proof, Verdict};
 
 /// Channels that may be on their way into a session at once.
 const PENDING_MAX: usize = 4096;
+/// From here on places are few, and peers that have said nothing have [`HURRY`] instead of the
+/// deadline of the opening.
+const PENDING_FEW: usize = PENDING_MAX / 4 * 3;
+/// Enough for a few round trips on a long path, with a packet lost.
+const HURRY: Duration = Duration::from_secs(3);
+/// Bytes of what isn't complete yet that a channel on its way into a session may hold without being
+/// counted: the greetings of usual peers, and a signature.
+const HELD_FREE: usize = 2 << 10;
+/// Most bytes that are counted of all these channels together: long proofs come in one go, so that
+/// they are held for a moment only.
+const HELD_MAX: usize = 4 << 20;
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// Time after the grace period in which sessions make durable what they have.
 const LAST_SYNC: Duration = Duration::from_secs(30);
+/// The operation of faults before a channel is open.
+const OPEN_CHANNEL: &str = "open the channel";
 
 /// What an acceptor serves, and within which bounds.
 #[derive(Debug)]
@@ -118,6 +134,8 @@ struct Pending {
     output: Vec<u8>,
     since: Instant,
     answered: Option<Instant>,
+    /// Bytes of it that are counted against [`HELD_MAX`].
+    held: usize,
     /// Its place among the channels that are being opened.
     _place: Option<Place>,
     proof: Option<Box<dyn Proof>>,
@@ -143,6 +161,8 @@ pub struct Acceptor {
     running: Arc<AtomicUsize>,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
+    /// The sum of what the pending channels hold.
+    held: usize,
     accept_later: bool,
 }
 
@@ -171,6 +191,7 @@ impl Acceptor {
             running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
+            held: 0,
             accept_later: true,
         };
         Ok((acceptor, control))
@@ -188,6 +209,8 @@ impl Acceptor {
             while let Ok(grace) = self.orders.try_recv() {
                 self.config.listeners.clear();
                 self.pending.clear();
+                self.free.clear();
+                self.held = 0;
                 give_up = Some(Instant::now() + grace + LAST_SYNC);
                 for session in self.sessions.lock().values() {
                     // A session that has ended needs no order.
@@ -282,6 +305,7 @@ impl Acceptor {
             output: Vec::new(),
             since: Instant::now(),
             answered: None,
+            held: 0,
             _place: place,
             proof: None,
             admission: None,
@@ -292,13 +316,28 @@ impl Acceptor {
     fn take(&mut self, slot: usize) -> Option<Pending> {
         let mut pending = self.pending.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
+        self.held -= pending.held;
         // The stream is dropped or watched by its session next.
         let _ = pending.stream.deregister(&mut self.poller);
         Some(pending)
     }
 
-    /// Goes on with the opening exchange of a channel as far as its bytes go.
+    /// Goes on with the opening exchange of a channel as far as its bytes go, and sees to what it
+    /// holds then.
     fn go_on(&mut self, slot: usize) {
+        self.exchange(slot);
+        if let Some(Some(pending)) = self.pending.get_mut(slot) {
+            let holds = pending.input.capacity() + pending.stream.held_bytes();
+            let counted = holds.saturating_sub(HELD_FREE);
+            self.held = self.held - pending.held + counted;
+            pending.held = counted;
+        }
+        if self.held > HELD_MAX {
+            self.drop_holders();
+        }
+    }
+
+    fn exchange(&mut self, slot: usize) {
         loop {
             let Some(Some(pending)) = self.pending.get_mut(slot) else {
                 return;
@@ -334,7 +373,8 @@ impl Acceptor {
                     return;
                 }
                 Ok((step @ (AcceptorStep::Auth(_) | AcceptorStep::Proof(_)), used)) => {
-                    pending.input.drain(..used);
+                    // A proof may have been long, and little follows it.
+                    pending.input = pending.input.split_off(used);
                     if let Err(fault) = self.authenticate(slot, &step) {
                         self.turn_away(slot, fault);
                         return;
@@ -355,7 +395,11 @@ impl Acceptor {
                 .read_vectored(&mut [IoSliceMut::new(&mut chunk)])
             {
                 Ok(0) => break,
-                Ok(n) => pending.input.extend_from_slice(&chunk[..n]),
+                Ok(n) => {
+                    // It grows by what came: twice as much would be for strangers.
+                    pending.input.reserve_exact(n);
+                    pending.input.extend_from_slice(&chunk[..n]);
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -409,30 +453,56 @@ impl Acceptor {
     /// Closes channels that did not open in time.
     fn drop_late(&mut self) {
         let limit = self.config.limits.opening_timeout;
-        let late: Vec<usize> = self
-            .pending
-            .iter()
-            .enumerate()
-            .filter(|(_, p)| p.as_ref().is_some_and(|p| p.since.elapsed() >= limit))
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in late {
-            let Some(mut pending) = self.take(slot) else {
-                continue;
-            };
-            let fault = Fault::new(
-                Code::DeadlineExceeded,
-                "open the channel",
-                format!("it was not open after {} s", limit.as_secs_f32()),
-            );
-            tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
-            if pending.answered.is_some() {
-                pending.refuse(fault);
-            } else {
-                pending.answer_refusal(fault);
-            }
-            pending.close();
+        let is_full = self.pending.len() - self.free.len() >= PENDING_FEW;
+        let hurried = if is_full { HURRY.min(limit) } else { limit };
+        let limit_of = |pending: &Pending| match pending.answered {
+            Some(_) => limit,
+            None => hurried,
+        };
+        let is_late = |pending: &&Pending| pending.since.elapsed() >= limit_of(pending);
+        for slot in self.slots(is_late) {
+            let limit = self.pending[slot].as_ref().map_or(limit, limit_of);
+            let cause = format!("it was not open after {} s", limit.as_secs_f32());
+            let fault = Fault::new(Code::DeadlineExceeded, OPEN_CHANNEL, cause);
+            self.dismiss(slot, fault);
         }
+    }
+
+    /// Closes channels that hold what isn't complete, those first that began first, until they are
+    /// well below the bound. Who comes with a long proof in one go isn't among them.
+    fn drop_holders(&mut self) {
+        let mut slots = self.slots(|pending| pending.held > 0);
+        slots.sort_by_key(|&slot| self.pending[slot].as_ref().map(|pending| pending.since));
+        for slot in slots {
+            if self.held <= HELD_MAX / 4 * 3 {
+                return;
+            }
+            let cause = "too many channels wait with what isn't complete";
+            let fault = Fault::new(Code::LimitExceeded, OPEN_CHANNEL, cause);
+            self.dismiss(slot, fault.retry(Retry::AfterMs(1000)));
+        }
+    }
+
+    /// The places of the channels of which `is` is true.
+    fn slots(&self, is: impl Fn(&&Pending) -> bool) -> Vec<usize> {
+        let all = self.pending.iter().enumerate();
+        all.filter(|(_, pending)| pending.as_ref().is_some_and(|pending| is(&pending)))
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+
+    /// Closes a channel at whatever point it is, and says why if that can be said.
+    fn dismiss(&mut self, slot: usize, fault: Fault) {
+        let Some(mut pending) = self.take(slot) else {
+            return;
+        };
+        tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+        if pending.answered.is_some() {
+            pending.refuse(fault);
+        } else {
+            pending.answer_refusal(fault);
+        }
+        pending.close();
     }
 
     /// Starts the pipeline of a new session.
@@ -472,7 +542,7 @@ impl Acceptor {
         } else {
             request.block_size
         };
-        let size = size.clamp(1024, limits.block_bytes_max);
+        let size = size.min(limits.block_bytes_max);
         let rate = pending.admission.as_ref().and_then(|a| a.rate.as_ref());
         let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
@@ -578,10 +648,8 @@ impl Acceptor {
             // A secret that got out is of no use elsewhere.
             .filter(|s| !guarded || s.host == host)
             .map(|s| (s.commands.clone(), s.user.clone()));
-        let unknown = Fault::new(Code::SessionUnknown, "join the session", "no such session")
-            .hint("it may have ended, or the secret is wrong");
         let Some((commands, user)) = commands else {
-            pending.refuse(unknown);
+            pending.refuse(no_such_session());
             pending.close();
             return;
         };
@@ -612,11 +680,12 @@ impl Acceptor {
                 output,
                 since: pending.since,
                 answered: pending.answered,
+                held: 0,
                 _place: None,
                 proof: None,
                 admission: None,
             };
-            pending.refuse(unknown);
+            pending.refuse(no_such_session());
             pending.close();
         }
     }

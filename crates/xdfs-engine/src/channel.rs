@@ -125,13 +125,6 @@ pub(crate) struct Channel {
     pub(crate) starved: bool,
     /// Waits for the bound on the rate to let payload through.
     pub(crate) throttled: bool,
-    /// Takes no further block; closes when nothing is owed on it.
-    pub(crate) leaving: bool,
-    /// Since when that is so.
-    pub(crate) leaving_since: Duration,
-    /// LEAVE was sent, and came.
-    pub(crate) leave_said: bool,
-    pub(crate) leave_heard: bool,
     /// When it was opened, and since when the frame that is incomplete has been coming.
     pub(crate) opened_at: Duration,
     pub(crate) frame_since: Option<Duration>,
@@ -171,10 +164,6 @@ impl Channel {
             idle_queued: false,
             starved: false,
             throttled: false,
-            leaving: false,
-            leaving_since: now,
-            leave_said: false,
-            leave_heard: false,
             opened_at: now,
             frame_since: None,
             heard_at: now,
@@ -239,6 +228,11 @@ impl Channel {
         self.check || clear
     }
 
+    /// What stands below it keeps headers from being changed on the way.
+    pub(crate) fn guards_headers(&self) -> bool {
+        !self.check
+    }
+
     /// The block that `header` announces carries a check value.
     pub(crate) fn is_checked(&self, header: &BlockHeader) -> bool {
         self.check || header.clear
@@ -254,14 +248,6 @@ impl Channel {
         let asked = self.clear_asked;
         self.clear_asked = asked.saturating_sub(1);
         asked > 0
-    }
-
-    /// It takes no further block from now on.
-    pub(crate) fn begin_leaving(&mut self, now: Duration) {
-        if !self.leaving {
-            self.leaving = true;
-            self.leaving_since = now;
-        }
     }
 
     pub(crate) fn has_pending(&self) -> bool {

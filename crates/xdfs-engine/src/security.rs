@@ -41,6 +41,11 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// It is proved: at the acceptor this side is `user`.
     fn admitted(&self, user: &str);
 
+    /// The acceptor refused it: the same, with what this side knows about it.
+    fn refused(&self, fault: Fault) -> Fault {
+        fault
+    }
+
     /// Why a channel could not be opened, in words for the user, where this side knows more than
     /// the transport.
     fn explain(&self, error: &io::Error) -> Option<Fault>;

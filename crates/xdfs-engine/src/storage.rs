@@ -337,8 +337,8 @@ impl Worker {
     }
 
     /// Reads again some of what an earlier attempt has left of a file; `false` if there is nothing
-    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so that
-    /// it ends with the session.
+    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so
+    /// that it ends with the session.
     fn verify(&mut self) -> bool {
         let unverified = self.sinks.iter_mut().find(|(_, open)| open.unverified);
         let Some((&file, open)) = unverified else {
@@ -409,15 +409,16 @@ fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &N
             }
             Err(TryRecvError::Disconnected) => break,
         };
-        let mut waited = job.is_none();
+        let waited = job.is_none();
         if let Some(job) = job {
             worker.handle(job);
             unverified_jobs += 1;
         }
         worker.checkpoint_due(Instant::now());
+        let mut verifies = false;
         if waited || unverified_jobs >= JOBS_BEFORE_VERIFYING {
             unverified_jobs = 0;
-            waited &= !worker.verify();
+            verifies = worker.verify();
         }
         let mut urgent = false;
         for completion in worker.done.drain(..) {
@@ -432,7 +433,7 @@ fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &N
             quiet = 0;
             wake(notifier);
         }
-        if waited {
+        if waited && !verifies {
             match jobs.recv_timeout(CHECKPOINT_INTERVAL) {
                 Ok(job) => worker.handle(job),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -63,6 +63,18 @@ pub enum DigestValue {
     Blake3([u8; 32]),
 }
 
+impl DigestValue {
+    /// The digest that it is a value of.
+    #[must_use]
+    pub fn kind(&self) -> DigestKind {
+        match self {
+            Self::None => DigestKind::None,
+            Self::Crc64Nvme(_) => DigestKind::Crc64Nvme,
+            Self::Blake3(_) => DigestKind::Blake3,
+        }
+    }
+}
+
 /// The digest state of a range, in a form that combines with its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentState {

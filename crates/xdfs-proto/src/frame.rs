@@ -15,7 +15,7 @@
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod calls;
-mod codec;
+pub(crate) mod codec;
 mod delta;
 mod files;
 
@@ -34,8 +34,8 @@ pub const FRAME_HEADER_BYTES: usize = 8;
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Smallest block size of a file, in bytes: one chunk of BLAKE3.
 pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
-/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that isn't
-/// longer ever does, whether its length is known beforehand or not.
+/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that
+/// isn't longer ever does, whether its length is known beforehand or not.
 pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
 /// Largest block size of a file, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
@@ -106,6 +106,45 @@ pub mod kind {
     pub const TAKEN: u8 = 0x31;
     /// The exception header.
     pub const EXCEPTION: u8 = 0x7f;
+
+    /// The name of a kind, for messages.
+    #[must_use]
+    pub fn name(kind: u8) -> &'static str {
+        match kind {
+            SESSION => "SESSION",
+            SESSION_OK => "SESSION-OK",
+            JOIN => "JOIN",
+            JOIN_OK => "JOIN-OK",
+            LEAVE => "LEAVE",
+            AUTH => "AUTH",
+            CHALLENGE => "CHALLENGE",
+            PROOF => "PROOF",
+            AUTH_OK => "AUTH-OK",
+            PROTECT => "PROTECT",
+            EOFT => "EOFT",
+            EOFR => "EOFR",
+            XFTSMU => "XFTSMU",
+            XFTSM => "XFTSM",
+            XPATHM => "XPATHM",
+            XDFSM => "XDFSM",
+            NOOP => "NOOP",
+            CONM => "CONM",
+            ZXDFS => "ZXDFS",
+            OFFER => "OFFER",
+            ACCEPT => "ACCEPT",
+            ACK => "ACK",
+            REPEAT => "REPEAT",
+            DURABLE => "DURABLE",
+            PUBLISHED => "PUBLISHED",
+            CANCEL => "CANCEL",
+            BLOCK => "BLOCK",
+            HOLE => "HOLE",
+            ANSWER => "ANSWER",
+            TAKEN => "TAKEN",
+            EXCEPTION => "EXCEPTION",
+            _ => "a frame of an unknown kind",
+        }
+    }
 }
 
 /// How a session starts.
@@ -290,7 +329,7 @@ pub enum Level {
 pub struct BlockHeader {
     /// The file.
     pub file: FileId,
-    /// CRC-32C of the payload; 0 where the channel checks integrity itself.
+    /// CRC-32C of the payload and its place; 0 where the channel checks integrity itself.
     pub check: u32,
     /// The payload travels beside the protection of the channel.
     pub clear: bool,
@@ -466,6 +505,8 @@ pub struct FrameHeader {
     pub kind: u8,
     /// Bits defined by the kind.
     pub flags: u8,
+    /// Of a BLOCK, what its header is checked by; else 0.
+    pub check: u16,
     /// Bytes that follow.
     pub length: u32,
 }
@@ -481,7 +522,8 @@ impl FrameHeader {
         if flags & !defined != 0 {
             return Err(DecodeError::Invalid("flags of a frame"));
         }
-        if [r0, r1] != [0, 0] {
+        let check = u16::from_be_bytes([r0, r1]);
+        if check != 0 && kind != kind::BLOCK {
             return Err(DecodeError::Invalid("reserved field of a frame"));
         }
         let length = u32::from_be_bytes([l0, l1, l2, l3]);
@@ -509,6 +551,7 @@ impl FrameHeader {
         Ok(Self {
             kind,
             flags,
+            check,
             length,
         })
     }
@@ -525,7 +568,25 @@ const BLOCK_CLEAR: u8 = 1 << 0;
 /// Bytes of the body of a BLOCK before its payload.
 const BLOCK_BODY_HEADER: u32 = (BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
 
+/// What the header of a BLOCK is checked by: the low half of the CRC-32C of all of it but the place
+/// of the check itself. It finds every error of one or two bits.
+#[must_use]
+pub fn block_header_check(bytes: &[u8; BLOCK_HEADER_BYTES]) -> u16 {
+    let mut covered = [0; BLOCK_HEADER_BYTES - 2];
+    covered[..2].copy_from_slice(&bytes[..2]);
+    covered[2..].copy_from_slice(&bytes[4..]);
+    let [_, _, high, low] = crc_fast::crc32_iscsi(&covered).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
 impl BlockHeader {
+    /// Whether the bytes before a payload are as their sender wrote them. To be asked before
+    /// anything in them is believed: a damaged length, file or offset leads anywhere.
+    #[must_use]
+    pub fn is_sound(bytes: &[u8; BLOCK_HEADER_BYTES]) -> bool {
+        bytes[2..4] == block_header_check(bytes).to_be_bytes()
+    }
+
     /// The bytes before the payload.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK_HEADER_BYTES] {
@@ -537,13 +598,15 @@ impl BlockHeader {
         bytes[8..12].copy_from_slice(&self.file.0.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.check.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        let check = block_header_check(&bytes);
+        bytes[2..4].copy_from_slice(&check.to_be_bytes());
         bytes
     }
 
     /// Decodes what follows the frame header of a BLOCK.
     ///
     /// # Errors
-    /// An empty payload, or an end past `u64::MAX`.
+    /// An empty payload, an end past `u64::MAX`, or bytes that were changed on the way.
     pub fn decode(
         header: FrameHeader,
         bytes: [u8; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES],
@@ -559,13 +622,17 @@ impl BlockHeader {
         if offset.checked_add(u64::from(length)).is_none() {
             return Err(DecodeError::Invalid("offset of a block"));
         }
-        Ok(Self {
+        let block = Self {
             file,
             check,
             clear: header.flags & BLOCK_CLEAR != 0,
             offset,
             length,
-        })
+        };
+        if block.encode()[2..4] != header.check.to_be_bytes() {
+            return Err(DecodeError::Damaged);
+        }
+        Ok(block)
     }
 
     /// The bytes that the payload covers.

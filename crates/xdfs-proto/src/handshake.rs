@@ -21,13 +21,14 @@
 //! they used.
 
 use crate::fault::{Code, Fault};
+use crate::frame::codec::{PROOF_BYTES_MAX, USER_BYTES_MAX};
 use crate::frame::{
     AuthRequest, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept,
     SessionRequest, kind,
 };
 use crate::limits::Limits;
 use crate::opening::{Answer, Feature, Hello};
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, FAULT_BYTES_MAX};
 
 /// Reads one frame that isn't a BLOCK from the front of `bytes`; `Ok(None)` while it isn't there.
 ///
@@ -53,17 +54,63 @@ pub fn take_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)
     Ok(Some((frame, end)))
 }
 
-/// Likewise, before the session: what may be longer than other frames doesn't come then, so that a
-/// stranger costs no more than one of those.
-fn take_opening_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Fault> {
-    if bytes.first() == Some(&kind::ACCEPT) {
-        return Err(Fault::new(
-            Code::ProtocolViolation,
-            "open the channel",
-            "ACCEPT came before the session was open",
-        ));
+/// Bytes of a length before a text or a proof.
+const LENGTH: u32 = 2;
+/// Longest body of SESSION: its numbers, and the name of a user.
+const SESSION_BYTES_MAX: u32 = 16 + 3 * 4 + LENGTH + USER_BYTES_MAX as u32;
+/// Length of the body of SESSION-OK.
+const SESSION_OK_BYTES: u32 = 16 + 3 * 4;
+/// Length of the body of JOIN.
+const JOIN_BYTES: u32 = 16 + 16 + 4;
+/// Longest body of CHALLENGE and of PROOF.
+const PROOF_FRAME_BYTES_MAX: u32 = LENGTH + PROOF_BYTES_MAX as u32;
+/// Longest body of AUTH-OK.
+const AUTH_OK_BYTES_MAX: u32 = LENGTH + USER_BYTES_MAX as u32;
+/// Longest body of AUTH.
+const AUTH_BYTES_MAX: u32 = 1 + AUTH_OK_BYTES_MAX + PROOF_FRAME_BYTES_MAX;
+/// Longest body of an exception: its scope, and a fault.
+const EXCEPTION_BYTES_MAX: u32 = 1 + 4 + FAULT_BYTES_MAX;
+
+/// Reads one frame on a channel that doesn't belong to a session yet. `body_max` says how long the
+/// body of a kind may be, and `None` for those that mustn't come: so a stranger costs no more than
+/// what may come, and is refused by the first eight bytes of anything else.
+fn take_opening_frame(
+    bytes: &[u8],
+    limits: &Limits,
+    body_max: impl FnOnce(u8) -> Option<u32>,
+) -> Result<Option<(Frame, usize)>, Fault> {
+    let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let header = FrameHeader::decode(*header, limits).map_err(|e| e.fault())?;
+    let Some(limit) = body_max(header.kind) else {
+        let cause = format!(
+            "{} came before the channel was open",
+            kind::name(header.kind)
+        );
+        return Err(violation(&cause));
+    };
+    if header.length > limit {
+        let too_large = DecodeError::TooLarge {
+            field: "length of a frame before the channel is open",
+            actual: header.length.into(),
+            limit: limit.into(),
+        };
+        return Err(too_large.fault());
     }
     take_frame(bytes, limits)
+}
+
+/// The frames by which an acceptor answers.
+fn answer_bytes_max(kind: u8) -> Option<u32> {
+    match kind {
+        kind::NOOP | kind::CONM | kind::JOIN_OK => Some(0),
+        kind::SESSION_OK => Some(SESSION_OK_BYTES),
+        kind::CHALLENGE => Some(PROOF_FRAME_BYTES_MAX),
+        kind::AUTH_OK => Some(AUTH_OK_BYTES_MAX),
+        kind::EXCEPTION => Some(EXCEPTION_BYTES_MAX),
+        _ => None,
+    }
 }
 
 /// What an initiator wants of a new channel.
@@ -249,8 +296,8 @@ impl Initiator {
             }
         }
         let frame = loop {
-            let Some((frame, n)) = take_opening_frame(bytes.get(used..).unwrap_or(&[]), limits)?
-            else {
+            let rest = bytes.get(used..).unwrap_or(&[]);
+            let Some((frame, n)) = take_opening_frame(rest, limits, answer_bytes_max)? else {
                 return Ok((InitiatorStep::Wait, used));
             };
             used += n;
@@ -357,6 +404,17 @@ impl Acceptor {
         Frame::AuthOk { user }.encode(out);
     }
 
+    /// The frames that may come now.
+    fn request_bytes_max(&self, kind: u8) -> Option<u32> {
+        match kind {
+            kind::SESSION => Some(SESSION_BYTES_MAX),
+            kind::JOIN => Some(JOIN_BYTES),
+            kind::AUTH if self.proof == ProofState::Due => Some(AUTH_BYTES_MAX),
+            kind::PROOF if self.proof == ProofState::Open => Some(PROOF_FRAME_BYTES_MAX),
+            _ => None,
+        }
+    }
+
     /// Takes the bytes received and not yet used; returns the step and how many were used. What
     /// has to be sent is appended to `out`, also when the result is an error: then send it and
     /// close.
@@ -397,7 +455,8 @@ impl Acceptor {
             .encode(out);
             fault
         };
-        let taken = take_opening_frame(bytes.get(used..).unwrap_or(&[]), limits);
+        let rest = bytes.get(used..).unwrap_or(&[]);
+        let taken = take_opening_frame(rest, limits, |kind| self.request_bytes_max(kind));
         let Some((frame, n)) = taken.map_err(|f| refuse(f, out))? else {
             return Ok((AcceptorStep::Wait, used));
         };

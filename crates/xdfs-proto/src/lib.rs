@@ -12,6 +12,7 @@
 
 pub mod answerer;
 pub mod caller;
+pub mod channel_set;
 pub mod delta;
 pub mod digest;
 pub mod fault;

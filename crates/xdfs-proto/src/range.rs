@@ -196,6 +196,7 @@ mod tests {
         assert!(!s.contains(ByteRange { start: 2, end: 6 }));
         assert!(s.overlaps(ByteRange { start: 2, end: 6 }));
         assert!(!s.overlaps(ByteRange { start: 3, end: 5 }));
+        assert!(s.overlaps(ByteRange { start: 4, end: 6 }));
     }
 
     #[test]

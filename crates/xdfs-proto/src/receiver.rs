@@ -17,6 +17,7 @@
 //! returns `None`.
 
 mod acks;
+mod file;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -97,11 +98,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
+/// Where a file stands at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
+    /// It was asked for, and the sender hasn't offered it.
     Requested,
+    /// The store opens it.
     Opening,
+    /// Its bytes come.
     Receiving,
+    /// All of it is held and verified; the store gives it its name.
     Publishing,
 }
 
@@ -196,9 +202,9 @@ impl Receiver {
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may be
-    /// lost. To be called when nothing was answered for the stall timeout; a lost channel does it by
-    /// itself.
+    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may
+    /// be lost. To be called when nothing was answered for the stall timeout; a lost channel does
+    /// it by itself.
     pub fn ask_again(&mut self) {
         let asked = |file: &&File| file.state == State::Requested;
         let requests = self.files.values().filter(asked);
@@ -655,6 +661,7 @@ impl Receiver {
         let end = (length, digest, store_wait_permille);
         let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
         let known = file.length.or(file.tail);
+        let contradicts = contradicts || digest.kind() != file.held.kind();
         if contradicts || known.is_some_and(|n| n != length) || file.seen_end() > length {
             return Err(violation(
                 "EOFR contradicts the length or digest of the file".into(),
@@ -780,14 +787,20 @@ impl Receiver {
         file.is_some_and(|f| f.state == State::Publishing)
     }
 
-    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault) because
-    /// the sender did. The sender is told of a local fault.
+    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault)
+    /// because the sender did. The sender is told of a local fault.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         if let Some(file) = self.files.remove(&id) {
             let local = fault.side == Side::Local;
             self.end(id, file.offer, local.then(|| farewell(id, &fault)));
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
+    }
+
+    /// Where a file stands; `None` if it isn't open.
+    #[must_use]
+    pub fn state(&self, id: FileId) -> Option<State> {
+        self.files.get(&id).map(|file| file.state)
     }
 
     /// Whether the machine knows the file.
@@ -826,103 +839,6 @@ impl Receiver {
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
-    }
-}
-
-impl File {
-    fn new(state: State, digest: DigestKind, request: Option<Request>) -> Self {
-        Self {
-            state,
-            request,
-            offer: None,
-            accept: None,
-            length: None,
-            held: FragmentMap::new(digest),
-            arriving: BTreeMap::new(),
-            dropped: RangeSet::new(),
-            heard: false,
-            tail: None,
-            block_size: 1,
-            resumed: 0,
-            repeats: RangeSet::new(),
-            repeated: 0,
-            mismatches: 0,
-            end: None,
-        }
-    }
-    /// Whether ACCEPT has arrived, as far as it shows: what comes of a pack may be ahead of it.
-    fn knows_of_accept(&self) -> bool {
-        self.heard && self.offer.as_ref().is_some_and(|o| !o.pack)
-    }
-
-    /// The end of what is held or arriving.
-    fn seen_end(&self) -> u64 {
-        let held = self.held.ranges().as_slice().last().map_or(0, |r| r.end);
-        let arriving = self
-            .arriving
-            .values()
-            .next_back()
-            .map_or(0, |(end, _)| *end);
-        held.max(arriving)
-    }
-
-    /// Whether any byte of the range is being read on a channel.
-    fn is_arriving(&self, range: ByteRange) -> bool {
-        self.arriving
-            .range(..range.end)
-            .next_back()
-            .is_some_and(|(_, (end, _))| *end > range.start)
-    }
-
-    /// Checks that a data frame lies within the file and on its grid.
-    fn check_shape(&mut self, range: ByteRange, data: Data) -> Result<(), Fault> {
-        let known = self.length.or(self.tail);
-        if known.is_some_and(|n| range.end > n) {
-            return Err(violation(format!(
-                "a block at {range} lies past the end of the file at {}",
-                known.unwrap_or(0)
-            )));
-        }
-        let grid = self.block_size;
-        let off_grid = !range.end.is_multiple_of(grid);
-        let is_last = known.is_none_or(|n| n == range.end);
-        let too_long = data == Data::Block && range.len() > grid;
-        if !range.start.is_multiple_of(grid) || (off_grid && !is_last) || too_long {
-            return Err(violation(format!(
-                "a block at {range} is not on the file's grid of {grid} bytes"
-            )));
-        }
-        if known.is_none() && off_grid {
-            // Only the last may be short, so this one says where the file ends.
-            if self.seen_end() > range.end {
-                return Err(violation(format!(
-                    "a block at {range} is short, but isn't the last"
-                )));
-            }
-            self.tail = Some(range.end);
-        }
-        Ok(())
-    }
-
-    /// What was dropped because it was arriving, and doesn't any more though it isn't held: it has
-    /// to be asked for again.
-    fn owe_dropped(&mut self) -> Vec<ByteRange> {
-        let mut owed = Vec::new();
-        if self.dropped.as_slice().is_empty() {
-            return owed;
-        }
-        for range in std::mem::take(&mut self.dropped).as_slice() {
-            if self.is_arriving(*range) {
-                self.dropped.insert(*range);
-                continue;
-            }
-            for gap in self.held.ranges().gaps(*range).as_slice() {
-                self.repeats.insert(*gap);
-                self.repeated += gap.len();
-                owed.push(*gap);
-            }
-        }
-        owed
     }
 }
 

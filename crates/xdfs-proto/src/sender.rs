@@ -24,19 +24,21 @@
 //! returns `None`, then [`Sender::next_extent`] for channels that can take a block, and
 //! [`Sender::next_pack`] where there is none.
 
+mod file;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{
-    Accept, BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, Frame, Offer, Resume, Scope, SourceTag,
-};
+use crate::frame::{Accept, BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, Frame, Offer, Resume, SourceTag};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
+
+pub(crate) use file::{cancelled_by_peer, farewell};
 
 /// Bytes of a file that are to be moved over a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +94,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
+/// Where a file stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     /// A pack that no channel has taken yet.
     Waiting,
+    /// The receiver hasn't answered the offer.
     Offered,
+    /// Its bytes are on their way.
     Sending,
+    /// Every byte was assigned to a channel, and its end was sent.
     Ended,
     /// It failed here after its end was sent: what the receiver says of it counts.
     Cancelling,
@@ -796,6 +802,12 @@ impl Sender {
         self.files.get(&id).map_or(0, |f| f.cursor)
     }
 
+    /// Where a file stands; `None` if it isn't open.
+    #[must_use]
+    pub fn state(&self, id: FileId) -> Option<State> {
+        self.files.get(&id).map(|file| file.state)
+    }
+
     /// Whether the machine knows the file.
     #[must_use]
     pub fn has_file(&self, id: FileId) -> bool {
@@ -875,67 +887,6 @@ impl Sender {
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
-}
-
-impl File {
-    /// The next block of a source of unknown length, past what the receiver has already.
-    fn at_cursor(&self) -> Option<ByteRange> {
-        let held = self.resumed.as_slice();
-        let start = held
-            .iter()
-            .find(|r| r.start <= self.cursor && self.cursor < r.end)
-            .map_or(self.cursor, |r| r.end);
-        ByteRange::at(start, self.block_size)
-    }
-
-    /// The channel on which it went ahead of ACCEPT is gone: it is offered again, and all that was
-    /// read of it may have to go again.
-    fn fall_back(&mut self) {
-        self.ahead = None;
-        self.state = State::Offered;
-        self.again = self.digest.ranges().clone();
-        self.repeated = self.acknowledged;
-    }
-
-    /// The frame to which the receiver owes an answer: EOFR, or the offer of a pack that it may not
-    /// have seen.
-    fn asking(&self) -> Frame {
-        let end = self.end_frame().filter(|_| self.accepted);
-        end.unwrap_or_else(|| self.offer.clone())
-    }
-
-    /// What the receiver is told of a file that is being cancelled.
-    fn withdrawal(&self) -> Option<Frame> {
-        self.failing.as_ref().map(|fault| farewell(self.id, fault))
-    }
-
-    /// EOFR, if every byte was read at least once.
-    fn end_frame(&self) -> Option<Frame> {
-        let length = self.length?;
-        Some(Frame::Eofr {
-            file: self.id,
-            length,
-            digest: self.digest.digest(length)?,
-            store_wait_permille: self.store_wait_permille,
-        })
-    }
-}
-
-/// The frame that tells the peer that a file ended here.
-pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
-    if fault.code == Code::Cancelled {
-        Frame::Cancel { file }
-    } else {
-        Frame::Exception {
-            scope: Scope::File(file),
-            fault: fault.clone(),
-        }
-    }
-}
-
-/// The fault of a file that the peer cancelled.
-pub(crate) fn cancelled_by_peer(operation: &str) -> Fault {
-    Fault::new(Code::Cancelled, operation, "the peer cancelled").remote()
 }
 
 fn violation(cause: String) -> Fault {

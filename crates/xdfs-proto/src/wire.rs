@@ -38,6 +38,9 @@ pub enum DecodeError {
         /// What is allowed.
         limit: u64,
     },
+    /// The header of a BLOCK isn't what its sender wrote.
+    #[error("the check of a block's header is wrong: its bytes were changed on the way")]
+    Damaged,
     /// The kind of the frame isn't known.
     #[error("frame kind {0:#04x} is unknown")]
     UnknownKind(u8),
@@ -50,6 +53,7 @@ impl DecodeError {
         let code = match self {
             Self::BadMagic => Code::BadMagic,
             Self::TooLarge { .. } => Code::FrameTooLarge,
+            Self::Damaged => Code::IntegrityMismatch,
             _ => Code::MalformedFrame,
         };
         Fault::new(code, "decode a frame of the peer", self.to_string())

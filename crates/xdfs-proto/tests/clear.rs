@@ -1,6 +1,6 @@
 //! Which blocks may travel in the clear: both machines keep to and [K-13].
 
-use xdfs_proto::frame::{BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, SourceTag};
+use xdfs_proto::frame::{BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Resume, SourceTag};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::{Extent, Sender};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, DigestKind, FileId, Limits};
@@ -19,10 +19,11 @@ fn offer(pack: bool) -> Offer {
         mtime_ns: None,
         digest: DigestKind::Blake3,
         overwrite: false,
-        resume: false,
+        resume: Resume::Never,
         dry_run: false,
         pack,
         sparse: false,
+        relaxed: false,
     }
 }
 

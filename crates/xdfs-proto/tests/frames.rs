@@ -118,23 +118,25 @@ fn offer() -> impl Strategy<Value = Offer> {
                     dry_run,
                     pack: false,
                     sparse,
+                    relaxed: false,
                 }
             },
         )
         .boxed();
     let sizes = 1..=PACK_BYTES_MAX as u64;
-    let pack = (plain.clone(), sizes, any::<bool>()).prop_map(|(plain, length, overwrite)| Offer {
+    let flags = any::<[bool; 2]>();
+    let pack = (plain.clone(), sizes, flags).prop_map(|(plain, length, flags)| Offer {
         name: Vec::new(),
         length: Some(length),
         tag: SourceTag::default(),
         mode: None,
         mtime_ns: None,
-        overwrite,
+        overwrite: flags[0],
         resume: Resume::Never,
         dry_run: false,
         pack: true,
         sparse: false,
-        relaxed: false,
+        relaxed: flags[1],
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]
@@ -368,7 +370,8 @@ proptest! {
     ) {
         let _ = FrameHeader::decode(header, &Limits::default());
         for kind in 0..=255 {
-            let header = FrameHeader { kind, flags: header[1], length: body.len() as u32 };
+            let (flags, length) = (header[1], body.len() as u32);
+            let header = FrameHeader { kind, flags, check: 0, length };
             let _ = Frame::decode(header, &body, &Limits::default());
         }
     }
@@ -478,21 +481,53 @@ fn undefined_flags_and_reserved_bits_are_refused() {
 
 #[test]
 fn a_block_past_the_end_of_numbers_is_refused() {
-    let header = FrameHeader {
-        kind: kind::BLOCK,
-        flags: 0,
-        length: 16 + 10,
+    let decode = |offset: u64| {
+        let block = BlockHeader {
+            file: FileId(u32::MAX),
+            check: u32::MAX,
+            clear: false,
+            offset,
+            length: 10,
+        };
+        let bytes = block.encode();
+        let head = FrameHeader::decode(*bytes.first_chunk().unwrap(), &Limits::default()).unwrap();
+        BlockHeader::decode(head, *bytes.last_chunk().unwrap())
     };
-    let mut bytes = [0xff; 16];
-    assert_eq!(
-        BlockHeader::decode(header, bytes),
-        Err(DecodeError::Invalid("offset of a block"))
-    );
-    bytes[15] = 0xf5;
-    assert_eq!(
-        BlockHeader::decode(header, bytes).unwrap().range().end,
-        u64::MAX
-    );
+    let error = DecodeError::Invalid("offset of a block");
+    assert_eq!(decode(u64::MAX), Err(error));
+    assert_eq!(decode(u64::MAX - 10).unwrap().range().end, u64::MAX);
+}
+
+/// F-20: whatever one or two bits of a header change, it is found before anything is believed.
+#[test]
+fn every_two_changed_bits_of_a_block_s_header_are_found() {
+    let block = BlockHeader {
+        file: FileId(7),
+        check: 0x1234_5678,
+        clear: false,
+        offset: 3 << 20,
+        length: 1 << 20,
+    };
+    let sound = block.encode();
+    assert!(BlockHeader::is_sound(&sound));
+    let flip = |bytes: &mut [u8; BLOCK_HEADER_BYTES], bit: usize| bytes[bit / 8] ^= 1 << (bit % 8);
+    let bits = BLOCK_HEADER_BYTES * 8;
+    for first in 0..bits {
+        let mut one = sound;
+        flip(&mut one, first);
+        assert!(!BlockHeader::is_sound(&one), "bit {first}");
+        for second in 0..first {
+            let mut two = one;
+            flip(&mut two, second);
+            assert!(!BlockHeader::is_sound(&two), "bits {first} and {second}");
+        }
+    }
+    let mut moved = sound;
+    moved[17] ^= 1;
+    let head = FrameHeader::decode(*moved.first_chunk().unwrap(), &Limits::default()).unwrap();
+    let error = BlockHeader::decode(head, *moved.last_chunk().unwrap()).unwrap_err();
+    assert_eq!(error, DecodeError::Damaged);
+    assert_eq!(error.fault().code, Code::IntegrityMismatch);
 }
 
 #[test]

@@ -559,3 +559,99 @@ fn clear_payload_needs_the_acceptors_policy() {
         assert_eq!(initiator.takes_clear(), takes_clear);
     }
 }
+
+/// The header of a frame.
+fn header(kind: u8, length: u32) -> Vec<u8> {
+    let mut out = vec![kind, 0, 0, 0];
+    out.extend(length.to_be_bytes());
+    out
+}
+
+/// eight bytes are enough to refuse what may not come, and what is too long.
+#[test]
+fn a_stranger_is_refused_by_the_header_of_a_frame() {
+    const SESSION: u8 = 0x01;
+    const JOIN: u8 = 0x03;
+    const AUTH: u8 = 0x06;
+    const PROOF: u8 = 0x08;
+    let welcomed = |challenged: bool| {
+        let mut end = End::new(Acceptor::protected(&METHODS, false));
+        let (step, used) = Machine::receive(&mut end.machine, &hello(), &mut end.out).unwrap();
+        assert!(matches!(step, AcceptorStep::Wait) && used == hello().len());
+        if challenged {
+            let auth = bytes(&Frame::Auth(auth()));
+            Machine::receive(&mut end.machine, &auth, &mut end.out).unwrap();
+            end.machine.challenge(vec![1; 60], &mut end.out);
+        }
+        end.machine
+    };
+    let take = |challenged: bool, kind: u8, length: u32| {
+        let mut machine = welcomed(challenged);
+        Machine::receive(&mut machine, &header(kind, length), &mut Vec::new())
+    };
+    for challenged in [false, true] {
+        for kind in 0..=u8::MAX {
+            let most = match kind {
+                SESSION => Some(285),
+                JOIN => Some(36),
+                AUTH if !challenged => Some(16_644),
+                PROOF if challenged => Some(16_386),
+                _ => None,
+            };
+            // The longest that every side takes of other frames, and one byte too much.
+            for (length, is_taken) in [
+                (most.unwrap_or(20), most.is_some()),
+                (most.map_or(64 << 10, |most| most + 1), false),
+            ] {
+                let taken = take(challenged, kind, length);
+                match taken {
+                    Ok((step, 0)) => {
+                        assert!(is_taken && matches!(step, AcceptorStep::Wait), "{kind}")
+                    }
+                    Ok(other) => panic!("{kind}: {other:?}"),
+                    Err(fault) => assert!(!is_taken, "{kind}, {length}: {fault}"),
+                }
+            }
+        }
+    }
+    // Whole frames of the longest kind go through.
+    let longest = AuthRequest {
+        method: 3,
+        user: "u".repeat(255),
+        body: vec![1; 16 << 10],
+    };
+    let frame = bytes(&Frame::Auth(longest));
+    assert_eq!(frame.len(), 8 + 16_644);
+    let mut machine = welcomed(false);
+    let (step, _) = Machine::receive(&mut machine, &frame, &mut Vec::new()).unwrap();
+    assert!(matches!(step, AcceptorStep::Auth(_)));
+}
+
+/// The same for who called: an acceptor that nobody verified is a stranger, too.
+#[test]
+fn an_acceptor_is_refused_by_the_header_of_a_frame() {
+    for kind in 0..=u8::MAX {
+        let most = match kind {
+            0x02 => Some(28),
+            // Without a body the frame is whole, and out of place.
+            0x04 => continue,
+            0x16 | 0x17 => Some(0),
+            0x07 => Some(16_386),
+            0x09 => Some(257),
+            0x7f => Some(4116),
+            _ => None,
+        };
+        for (length, is_taken) in [
+            (most.unwrap_or(20), most.is_some()),
+            (most.map_or(64 << 10, |most| most + 1), false),
+        ] {
+            let purpose = Purpose::Session(session());
+            let mut machine = Initiator::protected(purpose, &mut Vec::new());
+            let answer = welcome(vec![feature(&METHODS)]);
+            Machine::receive(&mut machine, &answer, &mut Vec::new()).unwrap();
+            machine.prove(auth(), true, &mut Vec::new());
+            let taken = Machine::receive(&mut machine, &header(kind, length), &mut Vec::new());
+            assert_eq!(taken.is_ok(), is_taken, "{kind}, {length}: {taken:?}");
+        }
+    }
+}

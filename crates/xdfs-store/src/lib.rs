@@ -205,9 +205,9 @@ pub trait Sink: Send + fmt::Debug {
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
 
     /// Sets the final length, mode and time, makes everything durable, gives the file its name
-    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was written
-    /// and verified since the last [`Self::record`], so that who comes after a crash in between can
-    /// tell that this file is complete.
+    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was
+    /// written and verified since the last [`Self::record`], so that who comes after a crash in
+    /// between can tell that this file is complete.
     ///
     /// # Errors
     /// A fault that names the path; the previous target is intact then.
@@ -255,8 +255,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
     /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
-    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that are
-    /// missing are made, `root` too. Entries that only answers to wishes have are failures.
+    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that
+    /// are missing are made, `root` too. Entries that only answers to wishes have are failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been

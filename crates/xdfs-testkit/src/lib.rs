@@ -2,7 +2,7 @@
 //!
 //! - `folding::FoldingDisk` (on Linux) is a file system that doesn't tell names apart which differ
 //!   in case.
-//! - `nobody` (on Linux) does as an ordinary user what root would be allowed.
+//! - `nobody` (on Unix; to act, on Linux) does as an ordinary user what root would be allowed.
 //! - `powercut::Disk` (on Linux) is a disk that forgets at a power cut what was not flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
@@ -22,7 +22,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod folding;
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 pub mod nobody;
 #[cfg(target_os = "linux")]
 pub mod powercut;

@@ -3,12 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::thread;
 
-use rustix::process::{Gid, Uid, geteuid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::geteuid;
 
-/// User and group of the account that owns nothing, on every Linux system.
+/// User and group of the account that owns nothing, on every Linux.
 pub const ID: u32 = 65_534;
 
 /// Whether this process runs as root.
@@ -22,7 +20,10 @@ pub fn is_root() -> bool {
 ///
 /// # Panics
 /// If the system refuses it to root.
+#[cfg(target_os = "linux")]
 pub fn become_nobody() {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     if !is_root() {
         return;
     }
@@ -33,8 +34,9 @@ pub fn become_nobody() {
 }
 
 /// Does something in a thread that is nobody's if this is root, and passes a panic on.
+#[cfg(target_os = "linux")]
 pub fn act<T: Send>(act: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
             become_nobody();
             act()
@@ -54,14 +56,17 @@ pub fn let_in(path: &Path) -> Result<(), String> {
     if !is_root() {
         return Ok(());
     }
-    let temporary = std::env::temp_dir();
-    if !path.starts_with(&temporary) {
+    let_in_below(&std::env::temp_dir(), path)
+}
+
+fn let_in_below(temporary: &Path, path: &Path) -> Result<(), String> {
+    if !path.starts_with(temporary) {
         return Err(format!("{} is no temporary folder", path.display()));
     }
     for folder in path.ancestors() {
         let mode = fs::metadata(folder).map_err(|error| error.to_string())?;
         let mode = mode.permissions().mode();
-        if folder != temporary && folder.starts_with(&temporary) {
+        if folder != temporary && folder.starts_with(temporary) {
             let opened = fs::Permissions::from_mode(mode | 0o055);
             fs::set_permissions(folder, opened).map_err(|error| error.to_string())?;
         } else if mode & 0o001 == 0 {
@@ -71,12 +76,16 @@ pub fn let_in(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+        fs::metadata(path)
+            .expect("it was made")
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     #[test]
@@ -84,20 +93,29 @@ mod tests {
         if !is_root() {
             return crate::skip::test("only root becomes nobody");
         }
-        let made = tempfile::tempdir().unwrap();
-        let within = made.path().join("a/b");
+        let temporary = tempfile::tempdir().unwrap();
+        let made = temporary.path().join("made");
+        let within = made.join("a/b");
         fs::create_dir_all(&within).unwrap();
-        fs::set_permissions(&within, fs::Permissions::from_mode(0o700)).unwrap();
-        let before = mode(&std::env::temp_dir());
-        if let Err(reason) = let_in(&within) {
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(temporary.path(), 0o700);
+        set(&made, 0o700);
+        let reason = let_in_below(temporary.path(), &within).unwrap_err();
+        assert!(reason.contains("can't pass"), "{reason}");
+        set(temporary.path(), 0o1711);
+        set(&within, 0o700);
+        set(&made, 0o700);
+        if let Err(reason) = let_in_below(temporary.path(), &within) {
             return crate::skip::test(reason);
         }
-        assert_eq!(mode(&std::env::temp_dir()), before);
-        assert_eq!(mode(&within), 0o755);
-        assert_eq!(mode(made.path()), 0o755);
+        let modes = [temporary.path(), &*made, &*within].map(mode);
+        assert_eq!(modes, [0o1711, 0o755, 0o755]);
         assert!(act(|| fs::read_dir(&within).is_ok()));
-        fs::set_permissions(&within, fs::Permissions::from_mode(0o700)).unwrap();
+        set(&within, 0o700);
         assert!(act(|| fs::read_dir(&within).is_err()));
         assert!(is_root() && fs::read_dir(&within).is_ok());
+        assert!(let_in_below(&within, &made).is_err());
     }
 }

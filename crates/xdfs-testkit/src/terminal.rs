@@ -142,8 +142,8 @@ impl Terminal {
     }
 }
 
-/// Starts setsid(1) with the signals of keys as a terminal has them. Who runs tests in the background
-/// ignores them, and a program that is started inherits that.
+/// Starts setsid(1) with the signals of keys as a terminal has them. Who runs tests in the
+/// background ignores them, and a program that is started inherits that.
 fn setsid() -> Command {
     if !ignores_signals() {
         return Command::new("setsid");

@@ -48,6 +48,21 @@ pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Makes a named pipe. Needs mkfifo(1).
+///
+/// # Errors
+/// There is no such program, or it can't be made there.
+#[cfg(unix)]
+pub fn make_pipe(path: impl AsRef<Path>) -> io::Result<()> {
+    let made = std::process::Command::new("mkfifo")
+        .arg(path.as_ref())
+        .status()?;
+    match made.success() {
+        true => Ok(()),
+        false => Err(io::Error::other("mkfifo failed")),
+    }
+}
+
 /// A temporary folder that is removed with everything in it when dropped.
 #[derive(Debug)]
 pub struct TempTree {

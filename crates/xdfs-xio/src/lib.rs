@@ -24,8 +24,8 @@ use xdfs_sys::poll::{Poller, Token};
 /// What a stack offers, asked once a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The bytes are protected against change on the way (an authenticated transform, or memory):
-    /// no check value a block is needed.
+    /// The bytes are protected against change on the way (an authenticated transform, or the memory
+    /// of one process): no check value a block is needed.
     pub integrity: bool,
     /// Both ends are on one machine, so that the round-trip time says nothing and large socket
     /// buffers only spoil the caches.
@@ -123,6 +123,12 @@ pub trait Stream: Send + fmt::Debug {
     /// Whether [`Stream::flush`] has something to write.
     fn has_unflushed(&self) -> bool {
         false
+    }
+
+    /// Bytes in memory that the peer has sent and that can't be read yet, because a transform waits
+    /// for the rest of what they belong to. What every stream of this kind takes isn't counted.
+    fn held_bytes(&self) -> usize {
+        0
     }
 
     /// Finishes an active open that is under way: `Ok(true)` when connected, `Ok(false)` to be

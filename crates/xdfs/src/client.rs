@@ -283,8 +283,8 @@ impl Client {
     /// Changes how the payload of this session travels from now on, in both directions, also that
     /// of transfers that are under way. Only for protected sessions; one whose server doesn't take
     /// [`Level::Clear`] ends with `protection-refused`. A transfer keeps the digest that it began
-    /// with: one that began at [`Level::Private`] without naming any is checked by one that somebody
-    /// in between can forge.
+    /// with: one that began at [`Level::Private`] without naming any is checked by one that
+    /// somebody in between can forge.
     pub fn protect(&self, level: Level) {
         self.is_clear
             .store(level == Level::Clear, Ordering::Relaxed);

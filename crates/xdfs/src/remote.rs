@@ -40,7 +40,7 @@ pub struct RemotePlace {
     /// The path on the server, percent-decoded, with its leading slash; a store of the server's
     /// own such as `mem:null` without one. Empty if the URL names the server only.
     pub path: Vec<u8>,
-    /// What a URL from `xdfs serve --ticket` carries: `?ticket=SECRET&pin=FINGERPRINT`.
+    /// What a URL may carry at its end: `?ticket=SECRET&pin=FINGERPRINT`.
     pub invitation: Invitation,
 }
 
@@ -74,6 +74,33 @@ impl Invitation {
             }
         }
         Some(invitation)
+    }
+}
+
+impl FromStr for Invitation {
+    type Err = Fault;
+
+    /// Reads `ticket=SECRET&pin=FINGERPRINT` or one of both, the URL with that at its end, or a
+    /// secret alone.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let query = text
+            .rsplit_once('?')
+            .map_or(text, |(_, query)| query)
+            .trim();
+        let found = if query.contains('=') {
+            Self::parse(query)
+        } else {
+            Some(Self {
+                ticket: (!query.is_empty()).then(|| query.to_owned()),
+                pin: None,
+            })
+        };
+        found.filter(|found| found.ticket.is_some()).ok_or_else(|| {
+            // Without the text, which may be a secret.
+            let cause = "this is no ticket";
+            Fault::new(Code::InvalidArgument, "read the ticket", cause)
+                .hint("it is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT")
+        })
     }
 }
 

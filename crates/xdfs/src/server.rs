@@ -13,7 +13,7 @@ use xdfs_xio::tls::TlsListener;
 
 use crate::client::{path_bytes, resolve};
 use crate::remote::{Address, DEFAULT_PORT};
-use crate::security::{Fingerprint, SecureGate, ServerSecurity, Tickets};
+use crate::security::{Fingerprint, SecureGate, ServerSecurity, Tickets, keep_apart};
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -32,6 +32,9 @@ pub struct ServerBuilder {
     pub grace: Duration,
     /// What a peer may cost.
     pub limits: Limits,
+    /// Paths that must not lie beneath what is served, besides those that the server itself rests
+    /// on: keys and settings of who runs it.
+    pub private: Vec<PathBuf>,
     /// Who may come in and what they see, over TLS 1.3 alone; `None` for a server without
     /// protection.
     pub security: Option<ServerSecurity>,
@@ -64,6 +67,7 @@ impl Default for ServerBuilder {
             sessions_max: 256,
             grace: Duration::from_secs(10),
             limits: Limits::default(),
+            private: Vec::new(),
             security: None,
         }
     }
@@ -74,9 +78,16 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// The root can't be opened, an address can't be bound, or it isn't a loopback address and
-    /// `insecure` isn't set.
-    pub fn bind(self) -> Result<Server, Fault> {
+    /// `insecure` isn't set. [`Code::InvalidArgument`] if what the server rests on would be served.
+    pub fn bind(mut self) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        match &mut self.security {
+            Some(security) => security.keep_apart(&self.root, &self.private)?,
+            None => {
+                let private = self.private.iter().map(PathBuf::as_path);
+                keep_apart([self.root.as_path()], private)?;
+            }
+        }
         let gate = match self.security {
             Some(security) => {
                 // It is opened when it is first used; that it is there is seen now.

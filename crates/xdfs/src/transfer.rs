@@ -35,10 +35,11 @@ pub struct TransferOptions {
     /// Go on from the journal of an earlier attempt.
     pub resume: bool,
     /// Read again what that journal claims, at the receiver, and send again what isn't as it was.
-    /// Without it that happens only if the receiver's machine was started anew since, or if it can't
-    /// tell.
+    /// Without it that happens only if the receiver's machine was started anew since, or if it
+    /// can't tell.
     pub verify_resumed: bool,
-    /// The digest of the whole file; `None` for [`Client::default_digest`](crate::Client::default_digest).
+    /// The digest of the whole file; `None` for that of
+    /// [`Client::default_digest`](crate::Client::default_digest).
     pub digest: Option<DigestKind>,
     /// Replace a target that exists.
     pub overwrite: bool,

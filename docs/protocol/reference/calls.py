@@ -21,7 +21,7 @@ from wire import (
 )
 
 DATA_MAX = 61_440  # bytes that one call reads or writes
-KINDS = "file directory symbolic-link named-pipe socket block-device character-device other".split()
+KINDS = "file directory symlink fifo socket block-device character-device other".split()
 
 
 # Pieces of calls.
@@ -114,7 +114,7 @@ def _read_seed(r, o):
         raise malformed("tag")
     c["length"] = r.bounded("Q", 1, U64, "length")
     c["digest"], c["block_size"] = read_digest_kind(r, False), read_block_size(r)
-    c["from"], c["path"], c["pieces"] = r.path(), r.path(), []
+    c["path"], c["to"], c["pieces"] = r.path(), r.path(), []
     count = r.number("H")
     if count == 0:
         raise malformed("number of pieces")
@@ -142,7 +142,7 @@ def _read_seed(r, o):
 
 def _write_seed(c):
     body = c["tag"] + pack("QBI", c["length"], NAMES[c["digest"]], c["block_size"])
-    body += string(c["from"]) + string(c["path"]) + pack("H", len(c["pieces"]))
+    body += string(c["path"]) + string(c["to"]) + pack("H", len(c["pieces"]))
     for p in c["pieces"]:
         body += pack("QQI", p["offset"], p["from_offset"], p["length"]) + p["state"]
     return c["overwrite"] | c["sparse"] << 1, body

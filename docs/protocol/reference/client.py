@@ -24,7 +24,7 @@ SMALL = 256 << 10  # files up to this many bytes go into packs
 
 
 def parse_url(url):
-    """Host, port and path of `xdfs://host[:port]/path` (F-27)."""
+    """Host, port and path of `xdfs://host[:port]/path` (S-35)."""
     parts = urlsplit(url)
     if parts.scheme != "xdfs" or not parts.hostname:
         raise Fault("invalid-argument", "read the URL", f"{url} isn't xdfs://host[:port]/path")
@@ -96,21 +96,25 @@ class Client(Session):
             raise violation(f"{answer['frame']} came for JOIN")
         self.add_channel(Channel(index, sock, rest))
 
-    def replace_channel(self, leaving=None):
+    def replace_channel(self):
         """Opens a channel in the place of one that broke or leaves (S-20); it's fine without."""
         self.retry = time.monotonic() + 0.3
-        if leaving or len(self.channels) < self.allowed:
+        if self.staying() < self.allowed:
             try:
                 self.open_channel()
             except (OSError, Fault) as error:
                 self.log(f"no channel in its place: {error}")
+
+    def staying(self):
+        """How many channels are open and don't leave, which are those that count (S-23)."""
+        return sum(1 for c in self.channels.values() if not (c.leave_sent or c.leave_read))
 
     def run(self, until):
         """Goes on until something is true, or the session ends."""
         while not until():
             if self.ended or not self.channels:
                 raise Fault("connection-lost", "go on", "the session ended")
-            if len(self.channels) < self.allowed and time.monotonic() > self.retry and not self.eoft_sent:
+            if self.staying() < self.allowed and time.monotonic() > self.retry and not self.eoft_sent:
                 self.replace_channel()
             self.pump()
 
@@ -236,11 +240,17 @@ class Client(Session):
             return
         file.first_offer = offer
         if not file.request["pack"]:
-            offer = {**offer, "overwrite": False, "resume": False, "dry_run": False, **file.flags}
+            offer = {**offer, "overwrite": False, "resume": "never", "dry_run": False, **file.flags}
         try:
             sink = file.target(offer)
         except (OSError, Fault) as error:
             self.fail(number, folder.as_fault(error, "open the target"))
+            return
+        if offer["dry_run"]:  # the acceptor knows nothing of it (X-56)
+            word = encode("CANCEL", file=number)
+            self.close_file(number, word)
+            self.send(word)
+            self.file_done(number, None, [])
             return
         self.accept_offer(file, offer, sink)
 
@@ -404,6 +414,7 @@ def parse(arguments):
     parser.add_argument("--digest", choices=("none", "crc64nvme", "blake3"), default="crc64nvme")
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument("--no-resume", action="store_true")
+    parser.add_argument("--verify-resumed", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--length", type=int)
@@ -418,7 +429,8 @@ def parse(arguments):
 
 def copy_flags(options):
     """The flags of an offer."""
-    return {"overwrite": options.overwrite, "resume": not options.no_resume, "dry_run": options.dry_run}
+    resume = "never" if options.no_resume else "verify" if options.verify_resumed else "trust"
+    return {"overwrite": options.overwrite, "resume": resume, "dry_run": options.dry_run}
 
 
 def put(client, options, path, local):

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import stat
+import time
 
 import digests
 import packs
@@ -16,7 +17,17 @@ from calls import KINDS
 from peer import as_fault
 from wire import Fault
 
+GRAIN_NS = 20_000_000  # of the clock that stamps files
 PART, JOURNAL = b".xdfs-part", b".xdfs-journal"
+
+
+def boot():
+    """What tells one start of this machine from another; never the same where that can't be known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return os.urandom(8).hex()
 
 
 def is_hidden(name):
@@ -31,6 +42,18 @@ def sync_path(path):
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_tree(path):
+    """Makes every file and directory at and below a path durable, and its name."""
+    for at, _, files in os.walk(path):
+        for name in files:
+            if stat.S_ISREG(os.lstat(os.path.join(at, name)).st_mode):
+                sync_path(os.path.join(at, name))
+        sync_path(at)
+    if not os.path.isdir(path):
+        sync_path(path)
+    sync_path(os.path.dirname(path))
 
 
 def attributes(path, follow=False):
@@ -55,6 +78,9 @@ class FileSource:
             raise Fault(kind, "open the source", "only files can be sent", path)
         self.fd = os.open(path, os.O_RDONLY)
         self.status = os.fstat(self.fd)
+        while time.time_ns() - self.status.st_ctime_ns < GRAIN_NS:  # X-41
+            time.sleep(GRAIN_NS / 1e9)
+            self.status = os.fstat(self.fd)
         size = self.status.st_size
         if offset > size:
             os.close(self.fd)
@@ -75,7 +101,7 @@ class FileSource:
             "frame": frame, "file": file, "length": self.length, "tag": self.tag(), "pack": False,
             "mode": stat.S_IMODE(self.status.st_mode) & 0o777, "mtime_ns": self.status.st_mtime_ns,
             "digest": digest, "path": path, "name": os.path.basename(self.path), "sparse": self.sparse,
-            "overwrite": False, "resume": False, "dry_run": False, **flags,
+            "overwrite": False, "resume": "never", "relaxed": False, "dry_run": False, **flags,
         }  # fmt: skip
 
     def read(self, start, length):
@@ -84,13 +110,13 @@ class FileSource:
 
     def changed(self):
         """Whether the source isn't any more what the offer told (X-25)."""
-        def version(s):
-            return s.st_size, s.st_mtime_ns, s.st_dev, s.st_ino
+        now = os.fstat(self.fd)
 
-        try:
-            return version(os.stat(self.path)) != version(self.status)
-        except OSError:
-            return True
+        def version(s):
+            ctime = s.st_ctime_ns if now.st_nlink else 0
+            return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, ctime
+
+        return version(now) != version(self.status)
 
     def close(self):
         """Closes the file."""
@@ -102,7 +128,7 @@ def pack_offer(frame, file, length, digest="none", path=b"", overwrite=False):
     return {
         "frame": frame, "file": file, "length": length, "tag": bytes(16), "mode": None, "mtime_ns": None,
         "digest": digest, "path": path, "name": b"", "pack": True, "sparse": False,
-        "overwrite": overwrite, "resume": False, "dry_run": False,
+        "overwrite": overwrite, "resume": "never", "relaxed": False, "dry_run": False,
     }  # fmt: skip
 
 
@@ -136,7 +162,7 @@ class FileSink:
 
     def _resume(self):
         """Takes the durable ranges of an earlier attempt, if the journal is of this version (X-31)."""
-        if not self.offer["resume"] or not any(self.offer["tag"]) or self.offer["length"] is None:
+        if self.offer["resume"] == "never" or not any(self.offer["tag"]) or self.offer["length"] is None:
             return False
         try:
             record = json.loads(open(self.journal, "rb").read())
@@ -149,7 +175,21 @@ class FileSink:
             return False
         self.block = body["block"]
         self.fragments = [(start, end, bytes.fromhex(state)) for start, end, state in body["ranges"]]
-        return True
+        if self.offer["resume"] == "verify" or body["boot"] != boot():
+            self._verify()
+        return bool(self.fragments)
+
+    def _verify(self):
+        """Reads again what the journal claims; what differs isn't claimed any more (X-43)."""
+        kind = digests.NAMES[self.offer["digest"]]
+        kept = []
+        with open(self.part, "rb") as file:
+            for start, end, state in self.fragments:
+                data = os.pread(file.fileno(), end - start, start)
+                if kind and len(data) == end - start and digests.state_of(kind, data, start) == state:
+                    kept.append((start, end, state))
+        self.fragments = kept
+        self._record(kept)
 
     def write(self, start, data):
         """Writes bytes at their place."""
@@ -168,11 +208,16 @@ class FileSink:
         if self.fd is None or not any(self.offer["tag"]) or self.offer["length"] is None:
             return
         os.fsync(self.fd)
-        ranges, block = [], self.grid
-        for start, end, state in states.fragments():
-            if start % block == 0 and (end % block == 0 or end == self.offer["length"]):
+        self._record(states.fragments())
+
+    def _record(self, fragments):
+        """Writes the journal anew, durably."""
+        block, length = self.block or self.grid, self.offer["length"]
+        ranges = []
+        for start, end, state in fragments:
+            if start % block == 0 and (end % block == 0 or end == length):
                 ranges.append([start, end, state.hex()])
-        body = {"version": self._version(), "block": block, "ranges": ranges}
+        body = {"version": self._version(), "boot": boot(), "block": block, "ranges": ranges}
         record = {"body": body, "check": digests.crc32c(json.dumps(body).encode())}
         with open(self.journal + b".new", "wb") as file:
             file.write(json.dumps(record).encode())
@@ -296,6 +341,8 @@ def carry_out_entry(base, entry, replace):
     if kind == "attributes":
         _set_metadata(path, entry, os.path.islink(path))
         return
+    if kind in ("large", "failed"):
+        raise Fault("invalid-argument", "carry out an entry", "only answers have such an entry", path)
     _make_way(path, replace)
     new = os.path.join(os.path.dirname(path), b"." + os.path.basename(path) + PART)
     if os.path.lexists(new):
@@ -318,7 +365,7 @@ def carry_out_entry(base, entry, replace):
 
 def carry_out(base, data, replace):
     """Carries out a pack beneath a directory; gives (entry, fault) of what failed (K-3)."""
-    entries, failures = packs.decode_entries(data, answer=False), []
+    entries, failures = packs.decode_entries(data), []
     os.makedirs(base, exist_ok=True)
     for index, entry in enumerate(entries):
         try:

@@ -52,7 +52,7 @@ def _read_xattrs(r):
     return xattrs
 
 
-def decode_entries(data, answer=True):
+def decode_entries(data):
     """The entries of a pack, which is refused as a whole if one is wrong (K-9)."""
     r, entries = Reader(data), []
     while r.at < len(data):
@@ -60,8 +60,6 @@ def decode_entries(data, answer=True):
         flags = r.bounded("B", 0, 0x7F, "flags of an entry")
         if flags & 0x18 == 0x10 or (flags & 0x40 and kind != "file"):
             raise malformed("flags of an entry")
-        if kind in ("large", "failed") and not answer:
-            raise malformed("kind of an entry")
         path = r.path()
         if not is_beneath(path) and not (path == b"" and kind in ("directory", "attributes")):
             raise malformed("path in a pack")

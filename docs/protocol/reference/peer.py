@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict, deque
 
 import digests
-from wire import Fault, decode, encode, frame_length, violation
+from wire import DamagedHeader, Fault, decode, encode, frame_length, violation
 
 IN_FLIGHT_MAX = 8 << 20  # bytes sent and not acknowledged (M-3)
 RANGES_MAX = 65_536  # separate ranges of a file (X-12)
@@ -47,7 +47,7 @@ class Sending:
         self.kind = digests.NAMES[offer["digest"]]
         self.states = digests.States(self.kind)
         self.state, self.block, self.cursor, self.again = "offered", 0, 0, deque()
-        self.durable = []
+        self.durable, self.failing = [], None
 
     def accept(self, frame):
         """Takes ACCEPT."""
@@ -170,7 +170,7 @@ class Session:
         self.heard = time.monotonic()
         self.eoft_sent = self.eoft_read = self.ended = False
         self.drop_after = self.die_after = self.leave_after = 0  # data frames; 0 for never
-        self.data_frames = 0
+        self.data_frames = self.damages = 0
 
     # Channels.
 
@@ -212,13 +212,13 @@ class Session:
         for file, start, end in channel.unacknowledged:
             if file in self.sending:
                 self.sending[file].again.append((start, end))
-        if not self.channels:
-            self.replace_channel()
         for file in self.sending.values():
             if file.state == "offered":
                 self.send(encode(file.offer))
-            elif file.state == "ended":
+            elif file.state in ("ended", "cancelling"):
                 self.send(file.end_frame())
+                if file.failing:
+                    self.send(encode("EXCEPTION", scope="file", file=file.file, fault=file.failing))
         for file in self.receiving.values():
             if file.offer is None:
                 self.send(encode(file.request))
@@ -288,7 +288,13 @@ class Session:
     def read_frames(self, channel):
         """Handles every whole frame that arrived on a channel, then acknowledges (X-18)."""
         while channel.index in self.channels and not self.ended:
-            length = frame_length(channel.input)
+            try:
+                if channel.input[:1] != b"\x20" and any(channel.input[2:4]):
+                    raise DamagedHeader
+                length = frame_length(channel.input)
+            except DamagedHeader as fault:
+                self.damaged(channel, fault)
+                return
             if length is None or len(channel.input) < length:
                 break
             frame = decode(bytes(channel.input[:length]))
@@ -299,6 +305,17 @@ class Session:
         if channel.index in self.channels:
             self.acknowledge(channel)
             self.close_if_left(channel)
+
+    def damaged(self, channel, fault):
+        """A header was damaged: the channel is broken, and too many of these end the session (F-21)."""
+        self.damages += 1
+        if self.damages > DAMAGED_MAX:
+            raise fault
+        try:
+            channel.sock.send(encode("EXCEPTION", scope="channel", file=0, fault=fault))
+        except OSError:
+            pass
+        self.lose(channel)
 
     def acknowledge(self, channel):
         """Sends ACK if data frames were read since the last."""
@@ -323,7 +340,7 @@ class Session:
         if self.data_frames == self.drop_after and len(self.channels) > 1:
             self.lose(channel)
         if self.data_frames == self.leave_after:
-            self.replace_channel(leaving=channel)
+            self.log(f"channel {channel.index} leaves")
             channel.leave_sent = True
             channel.send(encode("LEAVE"))
 
@@ -428,8 +445,24 @@ class Session:
         while len(self.over) > 64:
             self.over.popitem(last=False)
 
+    def is_used(self, number):
+        """Whether a number of a file counts as used (M-7)."""
+        return number == 0 or number in self.numbers or number + 1024 <= max(self.numbers, default=0)
+
+    def say_again(self, number, word):
+        """The last word on a file, or that it isn't kept (M-8, M-9)."""
+        if not word:
+            fault = Fault("limit-exceeded", "go on with the file", "it is over, and its end is forgotten", retry="now")
+            word = encode("EXCEPTION", scope="file", file=number, fault=fault)
+        self.send(word)
+
     def fail(self, number, fault):
-        """Ends a file with a fault of this side."""
+        """Ends a file with a fault of this side. After EOFR the receiver has the last word (X-51)."""
+        sending = self.sending.get(number)
+        if sending and sending.state == "ended":
+            sending.state, sending.failing = "cancelling", fault
+            self.send(encode("EXCEPTION", scope="file", file=number, fault=fault))
+            return
         receiving = self.receiving.get(number)
         if receiving and receiving.sink and fault.code != "integrity-mismatch":
             receiving.sink.checkpoint(receiving.states)
@@ -461,7 +494,7 @@ class Session:
         end = frame["end"] if hole else start + len(frame["payload"])
         file = self.receiving.get(number)
         if file is None or file.offer is None:
-            if number not in self.over and number not in self.numbers:
+            if not self.is_used(number):
                 raise violation(f"data of file {number}, which was never accepted")
             return
         file.heard = True
@@ -485,17 +518,17 @@ class Session:
             self.fail(number, as_fault(error, "write the file", file.sink.label))
             return
         self.count_data_frame(channel)
-        self.publish_if_complete(file)
+        if not self.ended:
+            self.publish_if_complete(file)
 
     def end_of_file(self, frame):
         """Takes EOFR; the same one if length and digest are (S-18)."""
         number, end = frame["file"], (frame["length"], frame["digest"])
         file = self.receiving.get(number)
         if file is None:
-            if number not in self.numbers:
+            if not self.is_used(number):
                 raise violation(f"EOFR of file {number}, which is unknown")
-            if number in self.over and self.over[number][1]:
-                self.send(self.over[number][1])
+            self.say_again(number, self.over.get(number, (None, None))[1])
             return
         if file.offer is None:
             raise violation("EOFR before ACCEPT")
@@ -558,11 +591,7 @@ class Session:
         elif name == "CANCEL" or (name == "EXCEPTION" and frame["scope"] == "file"):
             if number in self.sending or number in self.receiving:
                 fault = frame.get("fault") or Fault("cancelled", "move the file", "the peer cancelled")
-                receiving = self.receiving.get(number)
-                if receiving and receiving.sink:
-                    receiving.sink.checkpoint(receiving.states)
-                self.close_file(number, None)
-                self.file_done(number, fault, [])
+                self.given_up(number, fault)
         elif name == "EXCEPTION":
             if frame["scope"] == "session":
                 raise PeerFault(frame["fault"])
@@ -576,6 +605,17 @@ class Session:
             self.read_eoft()
         elif name not in ("DURABLE", "NOOP", "CONM"):
             self.begin(channel, frame)
+
+    def given_up(self, number, fault):
+        """The peer gave a file up: a receiver answers with CANCEL, its last word (X-50)."""
+        word, receiving = None, self.receiving.get(number)
+        if receiving and receiving.offer:
+            receiving.sink.checkpoint(receiving.states)
+            word = encode("CANCEL", file=number)
+            self.send(word)
+        sending = self.sending.get(number)
+        self.close_file(number, word)
+        self.file_done(number, sending and sending.failing or fault, [])
 
     def acknowledged(self, channel, count):
         """Takes ACK (X-16, X-17)."""
@@ -603,7 +643,7 @@ class Session:
         """Takes PUBLISHED (X-29)."""
         if sending is None:
             return
-        if sending.state != "ended":
+        if sending.state not in ("ended", "cancelling"):
             raise violation("PUBLISHED before EOFR")
         length = sending.offer["length"]
         own = (sending.offer["digest"], sending.states.digest(length))

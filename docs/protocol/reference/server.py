@@ -44,6 +44,7 @@ class Acceptor(Session):
         self.server, self.root, self.id = server, server.root, request["session"]
         self.secret, self.allowed = secrets.token_bytes(16), channels
         self.strict, self.began = request["start"] == "strict", time.monotonic()
+        self.lost_eofr = None
         self.used, self.slots, self.handles, self.next_handle = {0}, {}, {}, 1
 
     def check(self):
@@ -73,15 +74,38 @@ class Acceptor(Session):
     # Paths.
 
     def place(self, path, follow=False):
-        """The place of a path of the protocol in this folder (F-23 to F-26)."""
+        """The place of a path of the protocol in this folder (F-23, F-24)."""
         names = [name for name in path.split(b"/") if name not in (b"", b".")]
-        if b".." in names:
-            raise Fault("path-escape", "find the path", "it leads out of the folder", path)
         at = os.path.join(self.root, *names)
-        parent = os.path.realpath(at if follow else os.path.dirname(at)) if names else self.root
+        whole = follow or not names or names[-1] == b".."
+        parent = os.path.realpath(at if whole else os.path.dirname(at))
+        if names and names[-1] == b"..":
+            at = parent
         if parent != self.root and not parent.startswith(self.root.rstrip(b"/") + b"/"):
-            raise Fault("path-escape", "find the path", "a link leads out of the folder", path)
+            raise Fault("path-escape", "find the path", "it leads out of the folder", path)
         return at
+
+    def handle(self, channel, frame):
+        if frame["frame"] == "EOFR" and self.lost_eofr:
+            same = "the same" if frame == self.lost_eofr else f"another one: {self.lost_eofr}, {frame}"
+            self.log(f"EOFR came again, {same}")
+        elif frame["frame"] == "EOFR" and self.server.options.lose_eofr and len(self.channels) > 1:
+            self.lost_eofr, self.server.options.lose_eofr = frame, False
+            time.sleep(0.3)
+            self.lose(channel)
+            return
+        super().handle(channel, frame)
+
+    def data(self, channel, frame):
+        if self.server.options.spoil:
+            path, self.server.options.spoil = self.server.options.spoil, None
+            before = os.stat(path)
+            with open(path, "r+b") as file:
+                first = file.read(1)
+                file.seek(0)
+                file.write(bytes([first[0] ^ 1]))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        super().data(channel, frame)
 
     # How files begin.
 
@@ -105,13 +129,13 @@ class Acceptor(Session):
         file = self.receiving.get(number)
         if file or number in self.over:
             first, word = (file.offer, file.accept) if file else self.over[number]
-            if first != offer:
+            if first is not None and first != offer:
                 raise violation("an offer differs from the one before")
-            if word:
-                self.send(word)
+            self.say_again(number, word)
             return
-        if number == 0 or number in self.numbers:
-            raise violation("a file number was used twice")
+        if self.is_used(number):
+            self.say_again(number, None)
+            return
         self.numbers.add(number)
         file = self.receiving[number] = Receiving(number)
         try:
@@ -142,11 +166,11 @@ class Acceptor(Session):
     def download(self, request):
         """A request for a file or pack: the source is opened."""
         number = request["file"]
-        if number in self.numbers:  # it came again
-            if number in self.sending and self.sending[number].state == "offered":
+        if self.is_used(number):  # it came again
+            if number not in self.sending:
+                self.say_again(number, self.over.get(number, (None, None))[1])
+            elif self.sending[number].state == "offered":
                 self.send(encode(self.sending[number].offer))
-            elif number in self.over and self.over[number][1]:
-                self.send(self.over[number][1])
             return
         self.numbers.add(number)
         try:
@@ -158,7 +182,7 @@ class Acceptor(Session):
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:
                 source = folder.FileSource(path, request["offset"], request["length"])
-                self.offer(source.offer("OFFER", number, request["digest"], resume=True), source)
+                self.offer(source.offer("OFFER", number, request["digest"]), source)
         except (OSError, Fault) as error:
             word = encode("EXCEPTION", scope="file", file=number,
                           fault=as_fault(error, "open the source", request["path"]))  # fmt: skip
@@ -351,9 +375,8 @@ class Acceptor(Session):
         return {"answer": "digest", "length": len(data), "digest": (c["digest"], value)}
 
     def call_sync(self, c):
-        """Everything written by this session is durable (P-31): here by asking the whole system."""
-        self.place(c["path"], follow=True)
-        os.sync()
+        """Everything below the path is durable (P-32): here file by file."""
+        folder.sync_tree(self.place(c["path"], follow=True))
         return DONE
 
     # Open files.
@@ -580,8 +603,6 @@ class Server:
         if request["session"] in self.sessions:
             raise violation("the session exists already")
         named = request["block_size"]
-        if named and named < wire.BLOCK_MIN:
-            raise Fault("invalid-argument", "open the session", "the block size is below 1024")
         block = min(BLOCK, 1 << (named.bit_length() - 1)) if named else BLOCK
         channels = min(request["channels"], CHANNELS_MAX)
         session = Acceptor(self, request, block, channels)
@@ -608,12 +629,19 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", required=True, help="the folder to serve")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port-file", help="where to write the port")
+    parser.add_argument("--lose-eofr", action="store_true", help="break the channel that brings an EOFR first, once")
+    parser.add_argument("--spoil", help="change this file in place at the first block, as X-25 is about")
     parser.add_argument("--drop-after", type=int, default=0, help="break a channel after so many data frames, once")
     parser.add_argument("--die-after", type=int, default=0, help="break all channels after so many data frames, once")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
     server = Server(options.root, options.port, options)
     print(f"listening on {server.port}", flush=True)
+    if options.port_file:
+        with open(options.port_file + ".new", "w") as file:
+            file.write(str(server.port))
+        os.replace(options.port_file + ".new", options.port_file)
     server.serve()
 
 

@@ -6,7 +6,7 @@ A message is a dictionary: `frame` names it, the other keys are its fields. Inte
 
 import struct
 
-from digests import BLAKE3, NAMES
+from digests import BLAKE3, NAMES, crc32c
 
 MAGIC = b"\xf8xDFS\r\n"
 CONTROL_MAX = 64 << 10  # body of a control frame
@@ -18,6 +18,7 @@ SLOTS = 128
 U64 = (1 << 64) - 1
 
 DIGEST_NAMES = {number: name for name, number in NAMES.items()}
+RESUME = ("never", "trust", "verify")
 DIGEST_SIZE = {"none": 0, "crc64nvme": 8, "blake3": 32}
 
 CODES = (
@@ -282,27 +283,28 @@ def _write_offer(f):
     flags = sum(
         bit
         for bit, on in (
-            (1, f["overwrite"]), (2, f["resume"]), (4, f["dry_run"]), (8, f["length"] is not None),
-            (16, f["mode"] is not None), (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["sparse"]),
+            (1, f["overwrite"]), (4, f["dry_run"]), (8, f["length"] is not None), (16, f["mode"] is not None),
+            (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["sparse"] or f.get("relaxed")),
         )
         if on
     )  # fmt: skip
     head = pack("IQ", f["file"], f["length"] or 0) + f["tag"]
-    middle = pack("IqB", f["mode"] or 0, f["mtime_ns"] or 0, NAMES[f["digest"]])
+    middle = pack("IqBB", f["mode"] or 0, f["mtime_ns"] or 0, NAMES[f["digest"]], RESUME.index(f["resume"]))
     return flags, head + middle + string(f["path"]) + string(f["name"])
 
 
 def _read_offer(r, flags):
-    f = {"overwrite": bool(flags & 1), "resume": bool(flags & 2), "dry_run": bool(flags & 4)}
-    f["pack"], f["sparse"] = bool(flags & 64), bool(flags & 128)
+    f = {"overwrite": bool(flags & 1), "dry_run": bool(flags & 4), "pack": bool(flags & 64)}
+    f["sparse"], f["relaxed"] = flags & 0xC0 == 128, flags & 0xC0 == 0xC0
     f["file"] = r.number("I")
     f["length"] = _given(r, "Q", flags & 8, "length")
     f["tag"] = r.take(16)
     f["mode"] = _given(r, "I", flags & 16, "mode")
     f["mtime_ns"] = _given(r, "q", flags & 32, "time")
     f["digest"] = read_digest_kind(r)
+    f["resume"] = RESUME[r.bounded("B", 0, 2, "resume")]
     f["path"], f["name"] = r.path(), r.path()
-    extra = f["resume"] or f["dry_run"] or f["sparse"] or f["mode"] is not None
+    extra = f["resume"] != "never" or f["dry_run"] or f["mode"] is not None
     if f["pack"] and (extra or f["length"] is None or any(f["tag"]) or f["name"] or f["mtime_ns"] is not None):
         raise malformed("offer of a pack")
     return f
@@ -419,6 +421,8 @@ def _read_exception(r, _flags):
 def _read_session(r, flags):
     f = {"session": r.take(16), "channels": r.bounded("I", 1, 0xFFFFFFFF, "channels")}
     f["block_size"], f["window"] = r.number("I"), r.number("I")
+    if 0 < f["block_size"] < BLOCK_MIN:  # S-36
+        raise malformed("block size")
     f["start"] = "strict" if flags else "elastic"
     f["user"] = r.text(255)
     return f
@@ -503,14 +507,14 @@ KINDS = {
            lambda f: (0, pack("B", f["level"] == "clear"))),
     0x10: ("EOFT", 0, *_EMPTY),
     0x11: ("EOFR", 0, _read_end, _write_end),
-    0x12: ("XFTSMU", 255, _read_offer, _write_offer),
+    0x12: ("XFTSMU", 0xFD, _read_offer, _write_offer),
     0x13: ("XFTSM", 3, _read_request, _write_request),
     0x14: ("XPATHM", 0, _read_call, _write_call),
     0x15: ("XDFSM", 0, *_EMPTY),
     0x16: ("NOOP", 0, *_EMPTY),
     0x17: ("CONM", 0, *_EMPTY),
     0x18: ("ZXDFS", 0, *_EMPTY),
-    0x19: ("OFFER", 255, _read_offer, _write_offer),
+    0x19: ("OFFER", 0xFD, _read_offer, _write_offer),
     0x1A: ("ACCEPT", 0, _read_accept, _write_accept),
     0x1B: ("ACK", 0, *_fields(("data_frames", "Q"))),
     0x1C: ("REPEAT", 0, *_RANGE),
@@ -529,10 +533,13 @@ BLOCK = 0x20
 
 def frame_length(data, block_max=BLOCK_MAX):
     """The length of the frame at the front of `data`, from its header alone (F-3); None until that is there."""
-    if len(data) < 8:
+    if len(data) < (24 if data[:1] == bytes([BLOCK]) else 8):
         return None
     kind, flags, reserved, length = struct.unpack(">BBHI", data[:8])
     if kind == BLOCK:
+        if reserved != header_check(data[:24]):
+            raise DamagedHeader
+        reserved = 0
         allowed, low, high = 1, 17, 16 + block_max
     elif kind in KINDS:
         allowed, low, high = KINDS[kind][1], 0, ACCEPT_MAX if kind == 0x1A else CONTROL_MAX
@@ -545,6 +552,19 @@ def frame_length(data, block_max=BLOCK_MAX):
     if length < low:
         raise malformed("length of a block")
     return 8 + length
+
+
+class DamagedHeader(Fault):
+    """Nothing that follows on the channel can be read (F-21)."""
+
+    def __init__(self):
+        cause = "the header of a block was damaged on its way"
+        super().__init__("integrity-mismatch", "read a frame", cause, retry="now")
+
+
+def header_check(header):
+    """The header check of a block: the low half of the CRC-32C of its other 22 bytes (F-20)."""
+    return crc32c(bytes(header[:2] + header[4:24])) & 0xFFFF
 
 
 def decode(data, block_max=BLOCK_MAX):
@@ -574,6 +594,7 @@ def encode(frame, **fields):
     if name == "BLOCK":
         payload = message["payload"]
         head = pack("BBHI", BLOCK, message.get("clear", False), 0, 16 + len(payload))
-        return head + pack("IIQ", message["file"], message["check"], message["offset"]) + payload
+        head += pack("IIQ", message["file"], message["check"], message["offset"])
+        return head[:2] + pack("H", header_check(head)) + head[4:] + payload
     flags, body = KINDS[NUMBER[name]][3](message)
     return pack("BBHI", NUMBER[name], flags, 0, len(body)) + body

@@ -27,7 +27,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
     });
-    let source = match flags.sources.as_slice() {
+    let source = match flags.places.sources.as_slice() {
         [only] => Some(only.to_string_lossy().into_owned()),
         _ => None,
     };
@@ -35,8 +35,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         flags.output,
         Run {
             source,
-            target: flags.target.to_string_lossy().into_owned(),
-            files: flags.sources.len() as u64,
+            target: flags.places.target.to_string_lossy().into_owned(),
+            files: flags.places.sources.len() as u64,
             bytes,
             dry_run: flags.dry_run,
         },
@@ -64,7 +64,7 @@ fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
     let mut files = flags.clone();
     let trees = tree::sort_out(&connector, &mut files);
     let planned = trees.and_then(|trees| {
-        let jobs = if files.sources.is_empty() {
+        let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
             plan::plan(&files)?
@@ -76,7 +76,7 @@ fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
         flags.output,
         Run {
             source: None,
-            target: flags.target.to_string_lossy().into_owned(),
+            target: flags.places.target.to_string_lossy().into_owned(),
             files: count,
             bytes: None,
             dry_run: flags.dry_run,

@@ -43,9 +43,9 @@ fn invalid(cause: impl Into<String>) -> Fault {
 /// # Errors
 /// The command as a whole makes no sense, or the local target directory doesn't exist.
 pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<Job>, Fault> {
-    let sources = flags.sources.iter().map(|word| Place::parse(word));
+    let sources = flags.places.sources.iter().map(|word| Place::parse(word));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let target = Place::parse(&flags.target)?;
+    let target = Place::parse(&flags.places.target)?;
     if target == Place::Standard && flags.output.json {
         return Err(
             invalid("the file and the JSON lines can't both go to standard output")
@@ -56,12 +56,13 @@ pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<Job>, Fault> {
         check_many(&sources, &target)?;
     }
     let texts = flags
+        .places
         .sources
         .iter()
         .map(|word| word.to_string_lossy().into_owned());
     match target {
         Place::Remote(server) => {
-            let target_text = flags.target.to_string_lossy();
+            let target_text = flags.places.target.to_string_lossy();
             let jobs = sources
                 .iter()
                 .zip(texts)

@@ -37,13 +37,13 @@ enum Route {
 /// # Errors
 /// A word that makes no sense, or a server that can't be asked.
 pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
-    let target = Place::parse(&flags.target)?;
+    let target = Place::parse(&flags.places.target)?;
     let mut trees: Vec<Tree> = Vec::new();
     let mut rest = Vec::new();
-    for word in std::mem::take(&mut flags.sources) {
+    for word in std::mem::take(&mut flags.places.sources) {
         let label = Label {
             source: word.to_string_lossy().into_owned(),
-            target: flags.target.to_string_lossy().into_owned(),
+            target: flags.places.target.to_string_lossy().into_owned(),
         };
         match (Place::parse(&word)?, &target) {
             (Place::Local(path), Place::Remote(server)) if path.is_dir() => trees.push(Tree {
@@ -76,7 +76,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
             _ => rest.push(word),
         }
     }
-    flags.sources = rest;
+    flags.places.sources = rest;
     Ok(trees)
 }
 

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint, value_parser,
+};
 use xdfs::{DigestKind, Durability};
 
 use super::{FilterFlags, OutputFlags, SessionFlags};
@@ -38,15 +41,8 @@ Examples:
   xdfs cp --json big.img xdfs://host/ | jq 'select(.type == \"result\")'"
 )]
 pub(crate) struct CpFlags {
-    /// What to copy: local files, '-' for standard input, or URLs of files on servers.
-    #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    pub(crate) sources: Vec<OsString>,
-
-    /// Where to: a URL, a local file or directory, or '-' for standard output.
-    ///
-    /// If it is a directory, or ends in '/', the file keeps its name in it.
-    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
-    pub(crate) target: OsString,
+    #[command(flatten)]
+    pub(crate) places: Places,
 
     #[command(flatten)]
     pub(crate) session: SessionFlags,
@@ -73,16 +69,16 @@ pub(crate) struct CpFlags {
 
     /// Read again what has arrived earlier, and send again what isn't as it was.
     ///
-    /// What was durable is trusted to be so unless the machine of the target was started anew since:
-    /// then it is read again in any case. Reading takes as long as its disk takes. Of a directory
-    /// that concerns the files that are sent one by one, from half a MiB on.
+    /// What was durable is trusted to be so unless the machine of the target was started anew
+    /// since: then it is read again in any case. Reading takes as long as its disk takes. Of a
+    /// directory that concerns the files that are sent one by one, from half a MiB on.
     #[arg(long, conflicts_with = "no_resume")]
     pub(crate) verify_resumed: bool,
 
     /// Digest of the whole file that both sides compute and compare.
     ///
-    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each block is
-    /// checked on its way: by TLS, or with CRC-32C.
+    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each
+    /// block is checked on its way: by TLS, or with CRC-32C.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) digest: Option<DigestFlag>,
 
@@ -139,6 +135,61 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
+}
+
+/// What is copied, and where to.
+///
+/// One list of words for the parser, which takes options between them so: it wouldn't between a
+/// list of sources and a target of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// Local files, '-' for standard input, or URLs of files on servers; at least one.
+    pub(crate) sources: Vec<OsString>,
+    /// A URL, a local file or directory, or '-' for standard output.
+    pub(crate) target: OsString,
+}
+
+impl Args for Places {
+    fn augment_args(command: Command) -> Command {
+        command.arg(
+            Arg::new("places")
+                .value_name("SOURCE... TARGET")
+                .required(true)
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(OsString))
+                .value_hint(ValueHint::AnyPath)
+                .help("What to copy, and at the end where to: local files, URLs, or '-'")
+                .long_help(
+                    "What to copy: local files, '-' for standard input, or URLs of files on \
+                     servers. The last word says where to: a URL, a local file or directory, or \
+                     '-' for standard output. If that is a directory, or ends in '/', the file \
+                     keeps its name in it.",
+                ),
+        )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Places {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let words = matches.get_many::<OsString>("places");
+        let mut sources: Vec<_> = words.into_iter().flatten().cloned().collect();
+        match sources.pop() {
+            Some(target) if !sources.is_empty() => Ok(Self { sources, target }),
+            _ => Err(clap::Error::raw(
+                ErrorKind::MissingRequiredArgument,
+                "a source and a target are needed: xdfs cp [OPTIONS] SOURCE... TARGET\n",
+            )),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// When what was copied of a tree is durable.

@@ -249,9 +249,22 @@ pub(crate) struct SecurityFlags {
 
     /// Show who you are with the bearer token in a file.
     ///
-    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at.
+    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at. What they say is
+    /// shown to servers only that are known, pinned or vouched for.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
+
+    /// Come in by the ticket in the first line of a file; '-' asks for it.
+    ///
+    /// It is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT. Without the flag,
+    /// the variable XDFS_TICKET is looked at, whose pin has to be right, or the server known.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ticket_file: Option<PathBuf>,
+
+    /// Show nothing: for what is open to everybody. The same as xdfs://anonymous@HOST/.
+    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "ticket_file",
+        "cert"])]
+    pub(crate) anonymous: bool,
 
     /// Show who you are with the X.509 certificate chain in a PEM file.
     #[arg(long, value_name = "FILE", requires = "cert_key", value_hint = ValueHint::FilePath)]
@@ -275,28 +288,32 @@ pub(crate) struct SecurityFlags {
 
     /// How payload travels: private (as by default), or clear beside the protection.
     ///
-    /// With `clear`, who you are and everything but the content of large files is protected as ever;
-    /// that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest names
-    /// another digest, which somebody in between can forge. Only servers that were started with
-    /// `--protect clear` take it.
+    /// With `clear`, who you are and everything but the content of large files is protected as
+    /// ever; that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest
+    /// names another digest, which somebody in between can forge. Only servers that were started
+    /// with `--protect clear` take it.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 
     /// Open channels without encryption and authentication.
     ///
     /// Only servers that were started with --insecure take them.
-    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "cert", "ca",
-        "pin", "known_only", "protect"])]
+    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
+        "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
 }
 
 impl SecurityFlags {
     /// Whether one of those was given that show who the user is.
     pub(crate) fn names_credentials(&self) -> bool {
-        self.agent
-            || [&self.key, &self.password_file, &self.token_file, &self.cert]
-                .iter()
-                .any(|file| file.is_some())
+        let files = [
+            &self.key,
+            &self.password_file,
+            &self.token_file,
+            &self.ticket_file,
+            &self.cert,
+        ];
+        self.agent || self.anonymous || files.iter().any(|file| file.is_some())
     }
 }
 
@@ -367,8 +384,8 @@ mod tests {
         assert!(cp.no_resume && cp.force && cp.dry_run && cp.output.json);
         assert_eq!(cp.output.verbose, 1);
         assert_eq!(cp.digest, Some(DigestFlag::Blake3));
-        assert_eq!(cp.sources, ["a", "b"].map(OsString::from));
-        assert_eq!(cp.target, OsString::from("xdfs://h/d/"));
+        assert_eq!(cp.places.sources, ["a", "b"].map(OsString::from));
+        assert_eq!(cp.places.target, OsString::from("xdfs://h/d/"));
         for long in ["--channels 3", "--block-size 64K", "--window 1M", "--force"] {
             assert!(
                 parse(&format!("xdfs cp {long} a xdfs://h/b")).is_ok(),
@@ -419,15 +436,35 @@ mod tests {
     }
 
     #[test]
+    fn cp_takes_options_between_its_places() {
+        for line in [
+            "xdfs cp xdfs://h/a --digest none b",
+            "xdfs cp --digest none xdfs://h/a b",
+            "xdfs cp xdfs://h/a b --digest none",
+        ] {
+            let Command::Cp(cp) = parse(line).unwrap().command else {
+                panic!("not cp")
+            };
+            assert_eq!(cp.places.sources, [OsString::from("xdfs://h/a")], "{line}");
+            assert_eq!(cp.places.target, OsString::from("b"), "{line}");
+            assert_eq!(cp.digest, Some(DigestFlag::None), "{line}");
+        }
+        for line in ["xdfs cp", "xdfs cp a", "xdfs cp a --digest none"] {
+            let error = parse(line).map(|_| ()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
     fn standard_streams_are_places() {
         let Command::Cp(cp) = parse("xdfs cp - xdfs://h/x").unwrap().command else {
             panic!()
         };
-        assert_eq!(cp.sources, [OsString::from("-")]);
+        assert_eq!(cp.places.sources, [OsString::from("-")]);
         let Command::Cp(cp) = parse("xdfs cp xdfs://h/x -").unwrap().command else {
             panic!()
         };
-        assert_eq!(cp.target, OsString::from("-"));
+        assert_eq!(cp.places.target, OsString::from("-"));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use super::LevelFlag;
 /// Serve a directory.
 ///
 /// Clients read and write beneath the root and nowhere else: paths are resolved by the kernel
-/// beneath it, so that neither '..' nor a symbolic link leads out.
+/// beneath it, so that neither '..' nor a symbolic link leads out. A root that holds the server's
+/// own files, or the keys and settings of who starts it, is refused: a home directory, mostly.
 ///
 /// All channels are encrypted (TLS 1.3), and clients show who they are: your own key is let in
 /// without any set-up, so are those in authorized_keys in the server's folder and in ~/.ssh, users
@@ -116,7 +117,9 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "LEVEL", value_enum, conflicts_with = "insecure")]
     pub(crate) protect: Option<LevelFlag>,
 
-    /// Print a line for another machine that lets it in once, within a day.
+    /// Print a ticket for another machine that lets it in once, within a day.
+    ///
+    /// It is given to a command there by `--ticket-file`, or the variable XDFS_TICKET.
     #[arg(long, conflicts_with = "insecure")]
     pub(crate) ticket: bool,
 

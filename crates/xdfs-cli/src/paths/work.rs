@@ -18,7 +18,7 @@ use crate::flags::{PathFlags, SecurityFlags};
 use crate::interrupt::Interrupt;
 use crate::report::unwritten;
 use crate::serve::start_log;
-use crate::session::{Running, Visit, first_use_text};
+use crate::session::{Running, Visit};
 
 /// How often the wish to stop is looked at while a transfer goes on.
 const TICK: Duration = Duration::from_millis(100);
@@ -169,10 +169,8 @@ impl Work {
 
     fn tell_first_use(&mut self) {
         for (_, visit) in &self.visits {
-            if let Some(server) = visit.first_use()
-                && !self.json
-            {
-                self.console.say(&first_use_text(&server));
+            if let Some(server) = visit.first_use() {
+                self.console.first_use(&server, !self.json);
             }
         }
     }

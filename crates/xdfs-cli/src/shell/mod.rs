@@ -34,7 +34,6 @@ use crate::paths::quote::Quoting;
 use crate::place::local_name;
 use crate::report::{print, unwritten};
 use crate::serve::start_log;
-use crate::session::first_use_text;
 use complete::Completer;
 use operands::{Role, Side};
 use words::Word;
@@ -142,7 +141,7 @@ impl Shell {
         let entered = shell.enter(home);
         // Also if it lets nobody in: it is known now.
         if let Some(server) = shell.kept.first_use() {
-            console.say(&first_use_text(&server));
+            console.first_use(&server, true);
         }
         entered?;
         shell.directory_before = None;

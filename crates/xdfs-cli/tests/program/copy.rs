@@ -51,6 +51,9 @@ fn defaults_and_every_digest_work() {
             }
         );
         assert_content(place.remote(kind), &expected);
+        let back = place.here(kind);
+        xdfs(["cp", &url, "--digest", kind, &back]).ok();
+        assert_content(&back, &expected);
     }
 }
 

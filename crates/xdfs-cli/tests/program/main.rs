@@ -24,6 +24,8 @@ mod paths;
 mod perf;
 #[cfg(unix)]
 mod pipes;
+#[cfg(target_os = "linux")]
+mod power;
 mod resume;
 mod serve;
 #[cfg(unix)]

@@ -1,13 +1,12 @@
 //! Named pipes of a server as one end of a pipeline here.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, Server, assert_content, content, program, xdfs, xdfs_with_input};
 
 fn make_pipe(place: &Place, name: &str) {
-    let made = Command::new("mkfifo").arg(place.remote(name)).status();
-    assert!(made.unwrap().success());
+    xdfs_testkit::tree::make_pipe(place.remote(name)).unwrap();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Interruptions of every kind; afterwards the same command goes on and the bytes are right.
 
-use std::path::Path;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::support::{Place, Running, Server, assert_content, content, names, program, xdfs};
 
@@ -102,6 +104,68 @@ fn a_changed_source_starts_over() {
     let run = xdfs(["cp", "--json", &source, &url]).ok();
     assert_eq!(run.result()["resumed_bytes"], 0);
     assert_content(place.remote("file"), &changed);
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "it did not come so far"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Changes the first byte of a partial file, once nobody writes to it any more.
+fn damage(partial: &Path) {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(partial);
+    let mut file = file.unwrap();
+    wait_until(|| file.try_lock().is_ok());
+    let mut byte = [0];
+    file.read_exact(&mut byte).unwrap();
+    file.rewind().unwrap();
+    file.write_all(&[!byte[0]]).unwrap();
+}
+
+/// As a disk may do that lost what it had called durable.
+#[test]
+fn what_was_kept_is_read_again_when_that_is_asked_for() {
+    let expected = content(18, SIZE);
+    for command in [&["cp"][..], &["cp", "-r"], &["sync"]] {
+        for up in [true, false] {
+            let place = Place::new();
+            let server = Server::start(&place.root());
+            let (near, far) = (PathBuf::from(place.here("d")), place.remote("d"));
+            std::fs::create_dir(&near).unwrap();
+            std::fs::create_dir(&far).unwrap();
+            let (from, to) = if up { (near, far) } else { (far, near) };
+            std::fs::write(from.join("file"), &expected).unwrap();
+            let name = if command == ["cp"] { "d/file" } else { "d/" };
+            let (here, there) = (place.here(name), server.url(&format!("/{name}")));
+            let (source, target) = if up { (here, there) } else { (there, here) };
+            let with = |more: &[&str]| {
+                let mut line = program();
+                line.args(command)
+                    .arg("--json")
+                    .args(more)
+                    .args([&source, &target]);
+                line
+            };
+            let slow = &mut with(&["-v", "--limit-rate", "10M"]);
+            let mut first = Running::start(slow);
+            wait_until(|| to.join(".file.xdfs-journal").exists());
+            first.kill();
+            assert_unpublished(&to, "file");
+            damage(&to.join(".file.xdfs-part"));
+            let run = Running::start(&mut with(&["--verify-resumed"])).wait().ok();
+            assert_content(to.join("file"), &expected);
+            assert_eq!(names(&to), ["file"], "{command:?} {}", run.text());
+        }
+    }
 }
 
 #[test]

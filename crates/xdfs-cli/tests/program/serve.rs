@@ -185,3 +185,62 @@ fn a_second_signal_ends_running_sessions_at_once() {
     client.kill();
     assert!(!names(place.root()).contains(&"file".to_owned()));
 }
+
+/// A root that holds what the server rests on is refused, made or not, before anything is made.
+#[test]
+fn a_home_with_the_servers_own_files_is_not_served() {
+    let place = Place::new();
+    let home = place.root();
+    let serve = |args: &[&str], config: Option<&str>| {
+        let mut command = program();
+        command.env_remove("XDFS_CONFIG_DIR").env("HOME", &home);
+        if let Some(config) = config {
+            command.env("XDFS_CONFIG_DIR", config);
+        }
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(args);
+        Running::start(&mut command)
+    };
+    let root = home.to_str().unwrap();
+    let words = [".config/xdfs", "serve another directory", "XDFS_CONFIG_DIR"];
+    for _ in 0..2 {
+        for more in [&[][..], &["--insecure"], &["--read-only"]] {
+            let mut run = serve(&[&["--root", root], more].concat(), None);
+            run.wait().fails(2, &words);
+        }
+        // Now with the folder there.
+        std::fs::create_dir_all(home.join(".config/xdfs/server")).unwrap();
+    }
+    assert!(
+        std::fs::read_dir(home.join(".config/xdfs/server"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+    let above = place.remote("..");
+    serve(&["--root", above.to_str().unwrap()], None)
+        .wait()
+        .fails(2, &words);
+    // A file of settings, or a log, in the root.
+    let elsewhere = place.here("elsewhere");
+    let config = home.join("xdfs.toml");
+    std::fs::write(&config, "").unwrap();
+    let words = ["xdfs.toml", "lies beneath"];
+    let flags = ["--root", root, "--config", config.to_str().unwrap()];
+    serve(&flags, Some(&elsewhere)).wait().fails(2, &words);
+    let settings = format!("audit = '{root}/logs/audit'\n");
+    let config = place.make_here("audit.toml", settings.as_bytes());
+    let flags = ["--root", root, "--config", &config];
+    serve(&flags, Some(&elsewhere))
+        .wait()
+        .fails(2, &["logs/audit"]);
+    // Of each user.
+    let text = "[[export]]\nname = \"home\"\npath = '{root}/{user}'\nmake = true\n";
+    let settings = text.replace("{root}", root);
+    let config = place.make_here("homes.toml", settings.as_bytes());
+    let own = format!("{root}/me/.config/xdfs");
+    serve(&["--config", &config], Some(&own))
+        .wait()
+        .fails(2, &["{user}", "me/.config"]);
+}

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use crate::support::{Place, Run, Server, assert_content, content, names, program, run_with_input};
 
@@ -247,8 +246,7 @@ fn a_ticket_is_good_for_the_whole_shell_and_never_shown() {
     let place = Place::new();
     let flags = ["--listen", "127.0.0.1:0", "--ticket"];
     let server = Server::start_with(&place.root(), &flags);
-    let line = server.line_with("xdfs cp FILE ");
-    let url = line.split('\'').nth(1).unwrap();
+    let url = &server.url(&format!("/?{}", server.line_with("ticket=").trim()));
     let folder = place.here("config");
     let mut command = program();
     command.args(["shell", url]).env("XDFS_CONFIG_DIR", folder);
@@ -328,13 +326,7 @@ fn another_session_is_as_safe_as_the_first() {
 fn a_pipe_is_streamed_to_standard_output() {
     let (place, server) = begin();
     let pipe = place.remote("p");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
+    xdfs_testkit::tree::make_pipe(&pipe).unwrap();
     let expected = content(3, 500_000);
     for line in ["get p -\n", "cat p\n", "cp :p -\n"] {
         std::thread::scope(|scope| {

@@ -19,7 +19,13 @@ pub(crate) fn program() -> Command {
     command.env_remove("NO_COLOR").env("TERM", "dumb");
     // Keys and known servers of these tests, and not those of who runs them.
     command.env("XDFS_CONFIG_DIR", OWN.path());
-    for name in ["BEARER_TOKEN", "BEARER_TOKEN_FILE", "SSH_AUTH_SOCK", "HOME"] {
+    for name in [
+        "BEARER_TOKEN",
+        "BEARER_TOKEN_FILE",
+        "XDFS_TICKET",
+        "SSH_AUTH_SOCK",
+        "HOME",
+    ] {
         command.env_remove(name);
     }
     command

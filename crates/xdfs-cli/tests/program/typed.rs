@@ -5,10 +5,11 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use xdfs_testkit::terminal::Terminal;
+use xdfs_testkit::tree::make_pipe;
 use xdfs_testkit::wait;
 
 use crate::support::{Place, Server, assert_content, content, program};
@@ -71,10 +72,6 @@ impl Typed {
         );
         self.terminal.text()
     }
-}
-
-fn make_pipe(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 #[test]
@@ -175,7 +172,7 @@ fn ctrl_c_ends_what_waits_for_a_pipe_and_not_the_shell() {
     let place = Place::new();
     let server = Server::start(&place.root());
     let pipe = place.remote("p");
-    make_pipe(&pipe);
+    make_pipe(&pipe).unwrap();
     let mut typed = Typed::start(&place, &server.url("/"));
     typed.types("cat p\r");
     let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
@@ -252,7 +249,7 @@ fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
     typed.sees("\n/");
     typed.sees("> ");
     typed.leave();
-    make_pipe(&place.remote("p"));
+    make_pipe(place.remote("p")).unwrap();
     let mut command = program();
     command.args(["shell", "--keep-going", &server.url("/")]);
     command.stdin(Stdio::piped());

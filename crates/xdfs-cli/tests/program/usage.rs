@@ -37,6 +37,7 @@ fn help_and_version_go_to_standard_output() {
         "--length",
         "--limit-rate",
         "--no-resume",
+        "--verify-resumed",
         "--digest",
         "-f, --force",
         "--dry-run",

@@ -63,8 +63,7 @@ fn a_password_is_given_by_a_file_and_never_shown() {
 fn a_ticket_lets_in_once_who_has_nothing_else() {
     let place = Place::new();
     let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--ticket"]);
-    let line = server.line_with("xdfs cp FILE ");
-    let url = line.split('\'').nth(1).unwrap().to_owned();
+    let url = server.url(&format!("/?{}", server.line_with("ticket=").trim()));
     let source = place.make_here("gift", b"for you");
     let stranger = |args: &[&str]| {
         let mut command = program();
@@ -197,4 +196,142 @@ fn a_server_that_is_busy_is_tried_again() {
     // One who doesn't come in after all is told why that may be.
     proxy.block_new(true);
     xdfs(["whoami", &url]).fails(3, &["TLS handshake", "busy", "try again"]);
+}
+
+/// A ticket comes in by a file, by standard input and by the environment, so that it needn't stand
+/// in a command line.
+#[test]
+fn a_ticket_needs_no_command_line() {
+    let place = Place::new();
+    let source = place.make_here("gift", b"for you");
+    for way in ["file", "input", "environment", "alone"] {
+        let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--ticket"]);
+        let ticket = server.line_with("ticket=").trim().to_owned();
+        let told = server.line_with("to use it once");
+        assert!(told.contains("--ticket-file - "), "{told}");
+        assert!(!told.contains(ticket.as_str()), "{told}");
+        let mut command = program();
+        command.env("XDFS_CONFIG_DIR", place.here(way)).arg("cp");
+        let mut input = Vec::new();
+        match way {
+            "file" => {
+                let file = place.make_here("ticket", format!("{ticket}\n").as_bytes());
+                command.args(["--ticket-file", &file]);
+            }
+            "input" => {
+                command.args(["--ticket-file", "-"]);
+                input = format!("{ticket}\n").into_bytes();
+            }
+            "environment" => {
+                command.env("XDFS_TICKET", &ticket);
+            }
+            // Of a server that is new, which the user named it for.
+            _ => {
+                let secret = ticket.split(['=', '&']).nth(1).unwrap();
+                let file = place.make_here("secret", secret.as_bytes());
+                command.args(["--ticket-file", &file]);
+            }
+        }
+        command.args([&source, &server.url(&format!("/{way}"))]);
+        crate::support::run_with_input(&mut command, &input).ok();
+        assert_content(place.remote(way), b"for you");
+    }
+    let no_ticket = place.make_here("nothing", b"pin=x");
+    xdfs(["whoami", "--ticket-file", &no_ticket, "xdfs://h"]).fails(2, &["ticket"]);
+}
+
+/// What lies in the environment isn't shown to a server that nobody vouches for, however little is
+/// said, and that server isn't known from then on.
+#[test]
+fn secrets_of_the_environment_are_for_known_servers() {
+    let place = Place::new();
+    let (server, _) = stranger_with_key(&place);
+    let fingerprint = server.line_with("fingerprint ").replace("fingerprint ", "");
+    let fingerprint = fingerprint.trim();
+    let file = place.make_here("token", b"abc.def.ghi");
+    let url = server.url("");
+    for (name, value) in [
+        ("BEARER_TOKEN", "abc.def.ghi"),
+        ("BEARER_TOKEN_FILE", &file),
+        ("XDFS_TICKET", "c2VjcmV0"),
+    ] {
+        let ask = |args: &[&str]| {
+            let mut command = program();
+            command
+                .env("XDFS_CONFIG_DIR", place.here("stranger"))
+                .env(name, value)
+                .args(args);
+            crate::support::run_with_input(&mut command, b"")
+        };
+        let words = ["xdfs trust add", "--pin", "--token-file", "environment"];
+        for _ in 0..2 {
+            ask(&["whoami", &url]).fails(17, &words);
+            ask(&["cp", "-q", &file, &url]).fails(17, &words);
+            let run = ask(&["ls", "--json", &url]);
+            assert_eq!(run.code, Some(17), "{}", run.stderr);
+            assert!(run.text().contains("server-untrusted"), "{}", run.text());
+        }
+        assert_eq!(ask(&["trust", "list"]).ok().text(), "");
+        // A pin vouches for it, and so does the user who names what to show.
+        let pinned = ask(&["whoami", "--pin", fingerprint, &url]);
+        assert_ne!(pinned.code, Some(17), "{}", pinned.stderr);
+        let named = ask(&["whoami", "--anonymous", &url]);
+        assert_eq!(named.code, Some(16), "{}", named.stderr);
+        ask(&["trust", "remove", &server.addresses[0]]).ok();
+    }
+}
+
+/// A token or a password that goes to a server which is new is told of, however little is said.
+#[test]
+fn a_secret_for_a_new_server_is_never_silent() {
+    let place = Place::new();
+    let (server, run) = stranger_with_key(&place);
+    let url = server.url("").replace("xdfs://", "xdfs://alice@");
+    let password = place.make_here("password", b"secret word");
+    for flag in ["-q", "--json"] {
+        let said = run(&["cp", flag, "--password-file", &password, &password, &url]);
+        assert_eq!(said.code, Some(16), "{}", said.stderr);
+        let told = "is trusted from now on";
+        assert_eq!(said.stderr.matches(told).count(), 1, "{}", said.stderr);
+        assert!(said.stderr.contains("shown a secret"), "{}", said.stderr);
+        run(&["trust", "remove", &server.addresses[0]]).ok();
+    }
+}
+
+#[test]
+fn what_is_public_is_for_everybody() {
+    let place = Place::new();
+    let folder = place.here("server");
+    let root = place.root();
+    let settings = format!(
+        "listen = [\"127.0.0.1:0\"]\nfolder = '{folder}'\n[[export]]\nname = \"public\"\n\
+         path = '{}'\npublic = true\n",
+        root.display()
+    );
+    let file = place.make_here("server.toml", settings.as_bytes());
+    std::fs::write(root.join("open"), b"to all").unwrap();
+    let server = Server::start_with(&root, &["--config", &file]);
+    let stranger = |args: &[&str]| {
+        let mut command = program();
+        command
+            .env("XDFS_CONFIG_DIR", place.here("stranger"))
+            .env("BEARER_TOKEN", "abc.def.ghi")
+            .args(args);
+        crate::support::run_with_input(&mut command, b"")
+    };
+    let named = server
+        .url("/public")
+        .replace("xdfs://", "xdfs://anonymous@");
+    assert_eq!(stranger(&["ls", &named]).ok().text(), "open\n");
+    let url = server.url("/public/open");
+    assert_eq!(
+        stranger(&["cat", "--anonymous", &url]).ok().stdout,
+        b"to all"
+    );
+    // Who comes with what isn't taken is told what would be.
+    let key = place.here("key");
+    stranger(&["keygen", "--file", &key]).ok();
+    stranger(&["cat", "--key", &key, &url]).fails(16, &["xdfs://anonymous@"]);
+    let source = place.make_here("mine", b"x");
+    stranger(&["cp", &source, &format!("{named}/")]).fails(5, &[]);
 }

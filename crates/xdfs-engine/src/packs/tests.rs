@@ -52,7 +52,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let count = 8 * THREADS_MAX as u32;
     for number in 0..count {
         let root = if number % 2 == 0 { "bad" } else { "good" };
-        let pack = threads.arriving(Arc::clone(&store), root.into(), false, 0);
+        let pack = threads.arriving(Arc::clone(&store), root.into(), PackHow::default(), 0);
         threads.carry_out(FileId(number), pack).unwrap();
     }
     for _ in 0..count {

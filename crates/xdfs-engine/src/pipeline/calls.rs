@@ -360,7 +360,7 @@ impl<K: Kernel> Pipeline<K> {
         if !self.calls.due || self.ended.is_some() {
             return;
         }
-        if !self.calls.may_send(self.live > 0 && self.strict_met) {
+        if !self.calls.may_send(!self.set.is_empty() && self.strict_met) {
             // Looked at again when a channel opens.
             return;
         }
@@ -386,7 +386,8 @@ impl<K: Kernel> Pipeline<K> {
         let open = self.open_slots().filter_map(|slot| {
             let channel = self.channels[slot].as_ref()?;
             let waiting = channel.control_pending();
-            let rank = (channel.leave_said, channel.outgoing.is_some(), waiting);
+            let left = self.set.has_left(channel.index);
+            let rank = (left, channel.outgoing.is_some(), waiting);
             (waiting < BACKLOG_MAX).then_some((rank, slot))
         });
         open.min().map(|(_, slot)| slot)

@@ -71,7 +71,8 @@ impl<K: Kernel> Pipeline<K> {
         {
             let idle = self.sender.is_idle() && self.receiver.is_idle();
             let idle = idle && self.packs.are_idle();
-            if idle && self.transfers.is_empty() && self.calls.are_idle() {
+            let idle = idle && self.transfers.is_empty() && self.calls.are_idle();
+            if self.set.end(idle) {
                 self.end(Ok(()));
             } else if until.is_some_and(|t| t <= self.now) {
                 self.end(Err(shutting_down("go on with the session")));
@@ -157,16 +158,15 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(())
             }
             Frame::Leave => {
-                self.begin_leaving(slot);
-                if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.leave_heard = true;
-                }
+                self.set.handle_leave(channel, self.now);
                 self.dial_missing();
                 Ok(())
             }
             Frame::Protect(level) => self.take_level(slot, level),
             Frame::Eoft => {
-                self.end(Ok(()));
+                if self.set.handle_eoft() {
+                    self.end(Ok(()));
+                }
                 Ok(())
             }
             Frame::Exception {
@@ -368,9 +368,10 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.fail(*file, fault);
             return false;
         }
-        if let Some(open) = self.sources.get(file) {
+        if let Some(open) = self.sources.get_mut(file) {
             let elapsed = self.now.saturating_sub(open.opened_at);
-            *store_wait_permille = permille(open.busy, elapsed);
+            let wait = permille(open.busy, elapsed);
+            *store_wait_permille = *open.told_wait.get_or_insert(wait);
         }
         true
     }
@@ -463,7 +464,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn transmit(&mut self, frame: Frame) {
         let cost = |slot: &usize| {
             let channel = self.channels.get(*slot).and_then(Option::as_ref);
-            channel.map(|c| (c.leave_said, c.outgoing.is_some()))
+            channel.map(|c| (self.set.has_left(c.index), c.outgoing.is_some()))
         };
         let best = self.open_slots().find(|s| cost(s) == Some((false, false)));
         match best.or_else(|| self.open_slots().min_by_key(cost)) {
@@ -490,7 +491,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sends what waited for a channel to open.
     pub(super) fn transmit_homeless(&mut self) {
-        while self.live > 0 {
+        while !self.set.is_empty() {
             let Some(frame) = self.homeless.pop_front() else {
                 return;
             };

@@ -1,10 +1,12 @@
 //! What depends on time alone: silence, stalls, frames that don't end, progress that is due.
 
+use xdfs_proto::channel_set::{Step, View};
 use xdfs_proto::frame::Frame;
 use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry};
 
 use super::transfer::PROGRESS_INTERVAL;
 use super::{Pipeline, Role, TICK};
+use crate::channel::Channel;
 use crate::kernel::Kernel;
 use crate::storage::Job;
 
@@ -22,7 +24,7 @@ impl<K: Kernel> Pipeline<K> {
             self.receiver.ask_again();
         }
         let limit = self.limits.idle_timeout;
-        if self.live > 0 && self.last_said + limit / 4 <= self.now {
+        if !self.set.is_empty() && self.last_said + limit / 4 <= self.now {
             self.last_said = self.now;
             self.transmit(Frame::Noop);
         }
@@ -30,7 +32,7 @@ impl<K: Kernel> Pipeline<K> {
             // It is not the peer that is silent: this side doesn't listen.
             self.last_heard = self.now;
         }
-        if self.live > 0 && self.last_heard + limit <= self.now {
+        if !self.set.is_empty() && self.last_heard + limit <= self.now {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "wait for the peer",
@@ -47,7 +49,8 @@ impl<K: Kernel> Pipeline<K> {
                 "start the session",
                 format!(
                     "only {} of {} channels joined",
-                    self.live, self.channels_max
+                    self.live(),
+                    self.channels_max
                 ),
             );
             self.end(Err(fault));
@@ -100,69 +103,45 @@ impl<K: Kernel> Pipeline<K> {
     /// that leave and owe nothing.
     fn check_channels(&mut self) {
         let limit = self.limits.idle_timeout;
-        let (stall, last_heard) = (self.limits.stall_timeout, self.last_heard);
         let initiator = matches!(self.role, Role::Initiator(_));
         let (mut gone, mut worn, mut leave) = (Vec::new(), Vec::new(), Vec::new());
-        let mut live = self.live;
         for (slot, channel) in self.channels.iter().enumerate() {
             let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
                 continue;
             };
-            let waits = !channel.starved && !channel.throttled && !channel.readable;
-            if waits
-                && channel
-                    .frame_since
-                    .is_some_and(|since| since + limit <= self.now)
-            {
-                let fault = Fault::new(
-                    Code::DeadlineExceeded,
-                    "wait for the rest of a frame",
-                    format!("it did not come within {} s", limit.as_secs_f32()),
-                );
+            if let Some(fault) = self.late(channel) {
                 gone.push((slot, Some(fault)));
-            } else if waits
-                && channel.frame_since.is_some()
-                && channel.heard_at + stall <= self.now
-                && channel.heard_at < last_heard
-            {
-                let fault = Fault::new(
-                    Code::DeadlineExceeded,
-                    "wait for the rest of a frame",
-                    "the channel stalled while others went on",
-                );
-                gone.push((slot, Some(fault)));
+                continue;
             }
-            let idle = !channel.has_pending() && channel.incoming.is_none();
-            // The last one waits for the one that takes its place, though others leave with it.
-            let is_last = live <= 1;
-            let lingers = channel.leaving && !is_last && {
-                let since = channel.leaving_since.max(channel.heard_at);
-                channel.outgoing.is_none() && since + limit <= self.now
-            };
-            if lingers {
-                live -= 1;
-                let fault = Fault::new(
-                    Code::DeadlineExceeded,
-                    "let a channel leave",
-                    format!("nothing came on it for {} s", limit.as_secs_f32()),
-                );
-                gone.push((slot, Some(fault)));
-            } else if !channel.leaving {
+            let index = channel.index;
+            if !self.set.is_leaving(index) {
                 if initiator && channel.stream.is_worn() {
                     worn.push(slot);
                 }
-            } else if !channel.leave_said {
-                if channel.outgoing.is_none() {
-                    leave.push(slot);
+                continue;
+            }
+            let view = View {
+                in_block: channel.outgoing.is_some(),
+                busy: channel.has_pending() || channel.incoming.is_some(),
+                owes: !self.owes_nothing(index),
+                heard_at: channel.heard_at,
+            };
+            match self.set.step(index, view, self.now) {
+                Some(Step::SayLeave) => leave.push(slot),
+                Some(Step::Close) => gone.push((slot, None)),
+                Some(Step::GiveUp) => {
+                    let fault = Fault::new(
+                        Code::DeadlineExceeded,
+                        "let a channel leave",
+                        format!("nothing came on it for {} s", limit.as_secs_f32()),
+                    );
+                    gone.push((slot, Some(fault)));
                 }
-            } else if channel.leave_heard && idle && !is_last && self.owes_nothing(channel.index) {
-                live -= 1;
-                gone.push((slot, None));
+                None => {}
             }
         }
         for slot in leave {
             if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                channel.leave_said = true;
                 channel.push(&Frame::Leave);
                 self.queue(slot);
             }
@@ -176,6 +155,23 @@ impl<K: Kernel> Pipeline<K> {
             }
             self.channel_gone(slot, fault.as_ref());
         }
+    }
+
+    /// Why a channel is given up whose frame doesn't go on, if that is so.
+    fn late(&self, channel: &Channel) -> Option<Fault> {
+        let (limit, stall) = (self.limits.idle_timeout, self.limits.stall_timeout);
+        let waits = !channel.starved && !channel.throttled && !channel.readable;
+        let since = channel.frame_since.filter(|_| waits)?;
+        let others_go_on = channel.heard_at < self.last_heard;
+        let cause = if since + limit <= self.now {
+            format!("it did not come within {} s", limit.as_secs_f32())
+        } else if channel.heard_at + stall <= self.now && others_go_on {
+            "the channel stalled while others went on".into()
+        } else {
+            return None;
+        };
+        let operation = "wait for the rest of a frame";
+        Some(Fault::new(Code::DeadlineExceeded, operation, cause))
     }
 
     /// Whether on this channel everything that was sent is acknowledged, and that it was read is

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use xdfs_proto::channel_set::ChannelSet;
 use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
@@ -50,6 +51,7 @@ use crate::storage::Storage;
 
 use calls::Calls;
 use open::Dialer;
+pub(crate) use open::no_such_session;
 use packs::Packs;
 use send::OpenSource;
 use transfer::Transfer;
@@ -147,8 +149,8 @@ pub struct Pipeline<K> {
     throttled: Vec<usize>,
     /// Files whose sinks take bytes only in order.
     ordered: BTreeSet<FileId>,
-    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt has
-    /// left was read again: path and block size.
+    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt
+    /// has left was read again: path and block size.
     unverified: BTreeMap<FileId, (Vec<u8>, u32)>,
     /// The last turn ended with channels that could take more blocks.
     more_to_send: bool,
@@ -161,6 +163,8 @@ pub struct Pipeline<K> {
     /// Files whose end is known and that aren't complete: since when nothing came, and how many
     /// bytes were held then.
     incomplete: BTreeMap<FileId, (Duration, u64)>,
+    /// Channels that were given up because a header came damaged.
+    damaged: u32,
     storage: Storage,
     calls: Calls,
     packs: Packs,
@@ -175,9 +179,8 @@ pub struct Pipeline<K> {
     window: u32,
     strict: bool,
     strict_met: bool,
-    live: u32,
-    /// Of the open channels, those that leave.
-    leaving: u32,
+    /// The open channels, and the end of the session.
+    set: ChannelSet,
     live_max: u32,
     last_heard: Duration,
     last_said: Duration,
@@ -302,6 +305,7 @@ impl<K: Kernel> Pipeline<K> {
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
             incomplete: BTreeMap::new(),
+            damaged: 0,
             storage,
             calls,
             packs,
@@ -315,8 +319,7 @@ impl<K: Kernel> Pipeline<K> {
             window: 0,
             strict: false,
             strict_met: false,
-            live: 0,
-            leaving: 0,
+            set: ChannelSet::new(limits.idle_timeout),
             live_max: 0,
             last_heard: Duration::ZERO,
             last_said: Duration::ZERO,

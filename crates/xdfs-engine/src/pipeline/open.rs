@@ -122,9 +122,11 @@ pub(super) fn refuse_join(mut channel: Channel, fault: Fault) {
     let _ = channel.stream.close();
 }
 
-pub(super) fn no_such_session() -> Fault {
-    let cause = "no such session";
-    Fault::new(Code::SessionUnknown, "join the session", cause)
+/// The one answer to a JOIN that names no session, another secret or a used index: nobody learns
+/// from it which of them it was ([S-8]).
+pub(crate) fn no_such_session() -> Fault {
+    Fault::new(Code::SessionUnknown, "join the session", "no such session")
+        .hint("it may have ended, or the secret is wrong")
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -175,9 +177,9 @@ impl<K: Kernel> Pipeline<K> {
         channel.frame_since = None;
         let index = channel.index;
         self.slots.insert(index, slot);
-        self.live += 1;
+        self.set.up(index);
         self.live_max = self.live_max.max(self.staying());
-        self.strict_met |= !self.strict || self.live >= self.channels_max;
+        self.strict_met |= !self.strict || self.live() >= self.channels_max;
         if let Role::Initiator(dialer) = &self.role
             && dialer.dial.level == Level::Clear
             && let Some(Some(channel)) = self.channels.get_mut(slot)
@@ -195,9 +197,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A peer's channel wants to join (acceptor).
     pub(super) fn join(&mut self, mut channel: Channel) {
         let index = channel.index;
-        // A peer that lets channels leave and never go gets no more than twice as many.
-        let many = self.live >= self.channels_max.saturating_mul(2);
-        let fault = if many || self.staying() >= self.channels_max {
+        let fault = if !self.set.may_join(self.channels_max as usize) {
             Some(Fault::new(
                 Code::TooManyChannels,
                 "join the session",
@@ -227,31 +227,28 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Lets a channel leave, and another take its place (initiator).
     pub(super) fn replace_channel(&mut self, slot: usize) {
-        if self.begin_leaving(slot) {
+        let index = self.channels.get(slot).and_then(Option::as_ref);
+        if let Some(index) = index.map(|channel| channel.index)
+            && self.set.leave(index, self.now)
+        {
             self.dial_missing();
         }
     }
 
-    /// Begins to leave on an open channel; `false` if that was begun before.
-    pub(super) fn begin_leaving(&mut self, slot: usize) -> bool {
-        let channel = self.channels.get_mut(slot).and_then(Option::as_mut);
-        let Some(channel) = channel.filter(|c| c.is_open() && !c.leaving) else {
-            return false;
-        };
-        channel.begin_leaving(self.now);
-        self.leaving += 1;
-        true
+    /// Channels that are open.
+    pub(super) fn live(&self) -> u32 {
+        u32::try_from(self.set.len()).unwrap_or(u32::MAX)
     }
 
-    /// Channels that are open and don't leave.
+    /// Those of them that don't leave.
     fn staying(&self) -> u32 {
-        self.live.saturating_sub(self.leaving)
+        u32::try_from(self.set.staying()).unwrap_or(u32::MAX)
     }
 
     /// Opens the channels that are missing (initiator). One that leaves is missing already, so
     /// that the session goes on without a gap.
     pub(super) fn dial_missing(&mut self) {
-        let staying = self.staying();
+        let (staying, live) = (self.staying(), self.live());
         loop {
             let Role::Initiator(dialer) = &mut self.role else {
                 return;
@@ -259,7 +256,7 @@ impl<K: Kernel> Pipeline<K> {
             let first = dialer.secret.is_none();
             let wanted = if first { 1 } else { dialer.wanted };
             if staying + dialer.opening >= wanted
-                || self.live + dialer.opening >= wanted.saturating_mul(2)
+                || live + dialer.opening >= wanted.saturating_mul(2)
                 || dialer.failures >= FAILURES_MAX
                 || self.now < dialer.not_before
                 || self.ended.is_some()
@@ -328,7 +325,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A channel could not be opened. The session goes on with those it has.
     fn dial_failed(&mut self, fault: Option<Fault>) {
-        let staying = self.staying();
+        let (staying, live) = (self.staying(), self.live());
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
@@ -338,7 +335,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(fault) = &fault {
             tracing::debug!(%fault, "a channel could not be opened");
             // Unless the one that leaves is what was too many.
-            if fault.code == Code::TooManyChannels && self.live == staying {
+            if fault.code == Code::TooManyChannels && live == staying {
                 dialer.wanted = staying.max(1);
             }
         }
@@ -361,7 +358,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         // On channels that leave nothing goes on.
-        let stuck = self.live == 0 || (staying == 0 && dialer.failures >= FAILURES_MAX);
+        let stuck = live == 0 || (staying == 0 && dialer.failures >= FAILURES_MAX);
         if dialer.secret.is_none() || (stuck && dialer.opening == 0) {
             let began = dialer.secret.is_some();
             let mut fault = fault.unwrap_or_else(|| {
@@ -472,7 +469,12 @@ impl<K: Kernel> Pipeline<K> {
                     }
                     continue;
                 }
-                Err(fault) => {
+                Err(mut fault) => {
+                    if let Role::Initiator(dialer) = &self.role
+                        && let Some(identity) = &dialer.dial.identity
+                    {
+                        fault = identity.refused(fault);
+                    }
                     self.opening_failed(slot, fault);
                     return;
                 }
@@ -600,7 +602,6 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let (index, peer) = (channel.index, channel.peer.clone());
-        let left = u32::from(channel.leaving);
         let arrived = channel.incoming.as_ref().map(|i| {
             let pending = i.piece.as_ref().map_or(0, |(_, filled)| *filled);
             (i.header.file, (i.done + pending) as u64)
@@ -608,8 +609,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some((file, bytes)) = arrived {
             self.count_again(file, bytes);
         }
-        self.leaving -= left;
-        self.live -= 1;
+        self.set.down(index);
         self.remove_channel(slot);
         self.sender.channel_down(index);
         self.receiver.channel_down(index);
@@ -621,7 +621,7 @@ impl<K: Kernel> Pipeline<K> {
             Role::Initiator(dialer) => dialer.opening,
             Role::Acceptor { .. } => 0,
         };
-        if self.live == 0 && opening == 0 && self.ended.is_none() {
+        if self.set.is_empty() && opening == 0 && self.ended.is_none() {
             let idle = self.sender.is_idle()
                 && self.receiver.is_idle()
                 && self.packs.are_idle()

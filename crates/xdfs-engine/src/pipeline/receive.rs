@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 
 use xdfs_proto::digest::{BlockHasher, Fragment};
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader, kind};
 use xdfs_proto::receiver::Disposition;
-use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, handshake};
+use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, Retry, handshake};
 
 use super::{PIECES_HELD_MAX, Pipeline, TURN_BYTES};
 use crate::channel::Incoming;
@@ -14,6 +14,9 @@ use crate::storage::Job;
 
 /// The share of a turn that a frame without payload takes, in bytes.
 const FRAME_TURN_BYTES: usize = 16 << 10;
+
+/// Channels that a session may lose by damaged headers before it ends.
+const DAMAGED_CHANNELS_MAX: u32 = 8;
 
 /// What came of one attempt to read.
 enum Step {
@@ -33,6 +36,8 @@ enum Step {
 enum Trouble {
     Channel(Fault),
     Session(Fault),
+    /// Bytes of a header were changed on the way: nothing that follows on the channel can be read.
+    Damaged,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -133,6 +138,10 @@ impl<K: Kernel> Pipeline<K> {
                     self.end(Err(fault));
                     return;
                 }
+                Err(Trouble::Damaged) => {
+                    self.channel_damaged(slot);
+                    return;
+                }
             }
             if self.ended.is_some() {
                 break;
@@ -200,6 +209,16 @@ impl<K: Kernel> Pipeline<K> {
         let Some(head) = channel.input.first_chunk::<FRAME_HEADER_BYTES>() else {
             return Ok(None);
         };
+        if head[0] == kind::BLOCK {
+            match channel.input.first_chunk() {
+                Some(header) if BlockHeader::is_sound(header) => {}
+                Some(_) => return Err(Trouble::Damaged),
+                None => return Ok(None),
+            }
+        } else if head[2..4] != [0, 0] && !channel.guards_headers() {
+            // No sender writes that: a BLOCK whose kind was changed on the way looks so.
+            return Err(Trouble::Damaged);
+        }
         let head =
             FrameHeader::decode(*head, &self.limits).map_err(|e| Trouble::Session(e.fault()))?;
         if !head.is_block() {
@@ -258,6 +277,26 @@ impl<K: Kernel> Pipeline<K> {
             piece: None,
         });
         Ok(Some(0))
+    }
+
+    /// Gives up a channel on which a header came damaged. What it owed goes to others.
+    fn channel_damaged(&mut self, slot: usize) {
+        let fault = Fault::new(
+            Code::IntegrityMismatch,
+            "receive a frame",
+            "its header was changed on the way",
+        )
+        .hint("check the memory and the network cards on the way, then run it again")
+        .retry(Retry::Now);
+        self.damaged += 1;
+        if self.damaged > DAMAGED_CHANNELS_MAX {
+            self.end(Err(fault));
+            return;
+        }
+        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+            channel.take_leave(&fault);
+        }
+        self.channel_gone(slot, Some(&fault));
     }
 
     /// Reads payload of the block that is arriving.

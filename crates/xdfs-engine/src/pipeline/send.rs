@@ -34,6 +34,9 @@ pub(super) struct OpenSource {
     data_until: u64,
     pub(super) busy: Duration,
     pub(super) opened_at: Duration,
+    /// What EOFR told of the time that the store took. It is told again unchanged, since a frame
+    /// that is sent again is the same frame.
+    pub(super) told_wait: Option<u16>,
     /// It was found unchanged after all of it was read.
     verified: bool,
 }
@@ -76,6 +79,7 @@ impl OpenSource {
             data_until: 0,
             busy: Duration::ZERO,
             opened_at: now,
+            told_wait: None,
             verified: false,
         }
     }
@@ -150,7 +154,8 @@ impl<K: Kernel> Pipeline<K> {
                 continue;
             };
             channel.idle_queued = false;
-            if channel.is_open() && channel.writable && !channel.has_pending() && !channel.leaving {
+            let takes = channel.is_open() && channel.writable && !channel.has_pending();
+            if takes && !self.set.is_leaving(channel.index) {
                 return Some(slot);
             }
         }

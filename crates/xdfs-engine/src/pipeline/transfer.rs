@@ -345,7 +345,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn tick_transfer(&mut self, file: FileId) {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
-        let channels = self.live;
+        let channels = self.live();
         let Some(transfer) = self.transfers.get_mut(&file) else {
             return;
         };

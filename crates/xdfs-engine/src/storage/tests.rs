@@ -16,6 +16,7 @@ enum Broken {
     Sync,
     Publish,
     Discard,
+    Verify,
     Nowhere,
 }
 
@@ -23,6 +24,8 @@ enum Broken {
 struct BrokenSink {
     broken: Broken,
     slow_writes: bool,
+    /// Steps until what was left is read again.
+    steps: usize,
 }
 
 impl BrokenSink {
@@ -48,6 +51,14 @@ impl Sink for BrokenSink {
 
     fn sync(&mut self) -> Result<(), Fault> {
         self.pass(Broken::Sync)
+    }
+
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        self.pass(Broken::Verify)?;
+        self.steps -= 1;
+        let mut hasher = BlockHasher::new(DigestKind::None, false, 0);
+        hasher.update(b"x");
+        Ok((self.steps == 0).then(|| vec![hasher.finish(FileId(1)).1]))
     }
 
     fn record(&mut self, _: &[Fragment]) -> Result<(), Fault> {
@@ -94,6 +105,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 let sink = Box::new(BrokenSink {
                     broken,
                     slow_writes,
+                    steps: 0,
                 });
                 let kind = DigestKind::None;
                 storage.attach(file, sink, kind, 0, false).unwrap();
@@ -184,7 +196,7 @@ impl Sink for MemorySink {
         Ok(())
     }
 
-    fn publish(&mut self, _: u64) -> Result<(), Fault> {
+    fn publish(&mut self, _: u64, _: &[Fragment]) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -203,7 +215,8 @@ fn what_comes_later_wins() {
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
         let sink = Box::new(MemorySink(Arc::clone(&bytes)));
-        storage.attach(file, sink, DigestKind::None, 0).unwrap();
+        let kind = DigestKind::None;
+        storage.attach(file, sink, kind, 0, false).unwrap();
         let mut write = |offset, text: &[u8]| {
             let mut buffer = pool.take().unwrap();
             buffer[..text.len()].copy_from_slice(text);
@@ -233,4 +246,99 @@ fn what_comes_later_wins() {
         assert_eq!(**bytes.lock().unwrap(), *expected);
         storage.finish();
     }
+}
+
+fn unverified(broken: Broken, steps: usize) -> Box<dyn Sink> {
+    Box::new(BrokenSink {
+        broken,
+        // However fast its writes are.
+        slow_writes: false,
+        steps,
+    })
+}
+
+/// What is read again is told when it is done, and fails its file alone.
+#[test]
+fn what_was_left_is_read_again_in_steps() {
+    let poller = Poller::new().unwrap();
+    let mut storage = Storage::new(poller.notifier(), None);
+    for (file, broken) in [(1, Broken::Nowhere), (2, Broken::Verify)] {
+        let (file, kind) = (FileId(file), DigestKind::None);
+        let sink = unverified(broken, 100);
+        storage.attach(file, sink, kind, 1, true).unwrap();
+        match (broken, next(&mut storage)) {
+            (
+                Broken::Nowhere,
+                Completion::Verified {
+                    file: done,
+                    durable,
+                },
+            ) => {
+                assert_eq!((done, durable.len()), (file, 1));
+            }
+            (
+                _,
+                Completion::Failed {
+                    file: failed,
+                    fault,
+                },
+            ) => {
+                assert_eq!((failed, fault.code), (file, Code::Internal));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    storage.finish();
+}
+
+/// Other files of the session go on meanwhile, their buffers come back, and it ends with the
+/// session or with its file.
+#[test]
+fn what_is_read_again_holds_nobody_up() {
+    let poller = Poller::new().unwrap();
+    let mut storage = Storage::new(poller.notifier(), None);
+    let mut pool = BufferPool::new(1, 10);
+    let kind = DigestKind::None;
+    for file in [1, 2] {
+        let endless = unverified(Broken::Nowhere, usize::MAX);
+        storage
+            .attach(FileId(file), endless, kind, 1, true)
+            .unwrap();
+    }
+    storage.submit(FileId(1), Job::Detach(FileId(1)));
+    let file = FileId(3);
+    let sink = Box::new(BrokenSink {
+        broken: Broken::Nowhere,
+        slow_writes: true,
+        steps: 0,
+    });
+    storage.attach(file, sink, kind, 0, false).unwrap();
+    let mut events = Vec::new();
+    let mut poller = poller;
+    for offset in 0..3 {
+        let write = Job::Write {
+            file,
+            offset,
+            buffer: pool.take().unwrap(),
+            len: 1,
+        };
+        storage.submit(file, write);
+        // The pipeline is told, or it would wait for the buffer for good.
+        loop {
+            let deadline = Some(Duration::from_secs(30));
+            events.clear();
+            poller.wait(&mut events, deadline).unwrap();
+            assert!(!events.is_empty(), "nobody was told");
+            if let Some(Completion::Buffer(buffer)) = storage.completion() {
+                pool.give(buffer);
+                break;
+            }
+        }
+    }
+    storage.submit(file, Job::Publish { file, length: 3 });
+    match next(&mut storage) {
+        Completion::Published { file: done, .. } => assert_eq!(done, file),
+        other => panic!("{other:?}"),
+    }
+    storage.finish();
 }

@@ -46,9 +46,9 @@ const ANSWER_LAST: u8 = 1 << 0;
 const TAKEN_STOP: u8 = 1 << 0;
 
 /// Longest name of a user, in bytes.
-const USER_BYTES_MAX: usize = 255;
+pub(crate) const USER_BYTES_MAX: usize = 255;
 /// Longest step of a proof, in bytes: a certificate chain isn't part of it, a token is.
-const PROOF_BYTES_MAX: usize = 16 << 10;
+pub(crate) const PROOF_BYTES_MAX: usize = 16 << 10;
 /// Longest path in an ACCEPT, which is only shown, in bytes.
 const ACCEPT_PATH_BYTES_MAX: usize = 1024;
 /// Largest share in thousandths.
@@ -298,7 +298,10 @@ impl Frame {
             kind::SESSION => Self::Session(SessionRequest {
                 id: SessionId(r.array("session")?),
                 channels: channels(r)?,
-                block_size: r.u32("block size")?,
+                block_size: match r.u32("block size")? {
+                    size @ (0 | BLOCK_SIZE_MIN..) => size,
+                    _ => return Err(DecodeError::Invalid("block size")),
+                },
                 window: r.u32("window")?,
                 start: if flags & SESSION_STRICT != 0 {
                     Start::Strict
@@ -310,10 +313,7 @@ impl Frame {
             kind::SESSION_OK => Self::SessionOk(SessionAccept {
                 secret: SessionSecret(r.array("secret")?),
                 channels: channels(r)?,
-                block_size: match r.u32("block size")? {
-                    size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX => size,
-                    _ => return Err(DecodeError::Invalid("block size")),
-                },
+                block_size: grid(r)?,
                 window: r.u32("window")?,
             }),
             kind::JOIN => Self::Join(JoinRequest {
@@ -458,38 +458,7 @@ impl Frame {
     /// The name of the kind, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Session(_) => "SESSION",
-            Self::SessionOk(_) => "SESSION-OK",
-            Self::Join(_) => "JOIN",
-            Self::JoinOk => "JOIN-OK",
-            Self::Auth(_) => "AUTH",
-            Self::Challenge(_) => "CHALLENGE",
-            Self::Proof(_) => "PROOF",
-            Self::AuthOk { .. } => "AUTH-OK",
-            Self::Protect(_) => "PROTECT",
-            Self::Eoft => "EOFT",
-            Self::Leave => "LEAVE",
-            Self::Eofr { .. } => "EOFR",
-            Self::Xftsmu(_) => "XFTSMU",
-            Self::Xftsm(_) => "XFTSM",
-            Self::Offer(_) => "OFFER",
-            Self::Accept(_) => "ACCEPT",
-            Self::Hole { .. } => "HOLE",
-            Self::Ack { .. } => "ACK",
-            Self::Repeat { .. } => "REPEAT",
-            Self::Durable { .. } => "DURABLE",
-            Self::Published { .. } => "PUBLISHED",
-            Self::Cancel { .. } => "CANCEL",
-            Self::Noop => "NOOP",
-            Self::Conm => "CONM",
-            Self::Xpathm { .. } | Self::UnknownCall { .. } => "XPATHM",
-            Self::Answer { .. } => "ANSWER",
-            Self::Taken { .. } => "TAKEN",
-            Self::XdfsM => "XDFSM",
-            Self::Zxdfs => "ZXDFS",
-            Self::Exception { .. } => "EXCEPTION",
-        }
+        kind::name(self.kind_and_flags().0)
     }
 }
 
@@ -589,11 +558,7 @@ impl Accept {
 
     fn decode_body(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
         let file = FileId(r.u32("file")?);
-        let block_size = r.u32("block size")?;
-        if !block_size.is_power_of_two() || !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&block_size)
-        {
-            return Err(DecodeError::Invalid("block size"));
-        }
+        let block_size = grid(r)?;
         let path = r.path(ACCEPT_PATH_BYTES_MAX, "path")?;
         let kind = decode_digest_kind(r)?;
         let count = r.u32("count of durable ranges")? as usize;
@@ -770,6 +735,14 @@ fn decode_call_id(r: &mut Reader<'_>) -> Result<CallId, DecodeError> {
     match r.u32("sequence of a call")? {
         0 => Err(DecodeError::Invalid("sequence of a call")),
         sequence => Ok(CallId { slot, sequence }),
+    }
+}
+
+/// The distance of the lines of a grid.
+fn grid(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    match r.u32("block size")? {
+        size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX if size.is_power_of_two() => Ok(size),
+        _ => Err(DecodeError::Invalid("block size")),
     }
 }
 

@@ -5,6 +5,7 @@
 //! of all that they are. The checks are within the worlds: a broken rule panics there. Here it is
 //! shown besides that no state is stuck, and that from each of them an end can be reached.
 //!
+//! [`files`] has several files, with whatever may go wrong with them.
 //! [`transfer`] has the machines of one file, and looks at it closely. [`modes`] has a file, path
 //! calls and calls about files in one session, on channels that break, leave and join.
 //!
@@ -12,10 +13,12 @@
 //! its length. The random schedules of the `pair` and `path_calls` tests have all that, without
 //! being exhaustive.
 
+mod drawings;
+mod files;
 mod modes;
 mod transfer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::time::Duration;
@@ -85,6 +88,26 @@ fn explore<W: World>(start: W) -> (usize, usize) {
     let ending = backwards(seen.len(), steps, ends);
     assert_eq!(ending, seen.len(), "some states go round and never end");
     (seen.len(), finished)
+}
+
+/// Visits every state of some worlds, and shows each step: before it, what comes, and after it.
+fn watch<W: World>(starts: Vec<W>, mut step: impl FnMut(&W, W::Event, &W)) {
+    let mut text = String::new();
+    let mut seen: HashSet<u64> = starts.iter().map(|w| digest(w, &mut text)).collect();
+    let mut queue = starts;
+    while let Some(world) = queue.pop() {
+        if world.is_over() {
+            continue;
+        }
+        for event in world.events() {
+            let mut next = world.clone();
+            next.perform(event);
+            step(&world, event, &next);
+            if seen.insert(digest(&next, &mut text)) {
+                queue.push(next);
+            }
+        }
+    }
 }
 
 /// How many of the states lead to one of the ends. A step is where to, and where from.

@@ -13,9 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use xdfs_proto::answerer::{Answerer, Output as Answering, Work};
 use xdfs_proto::caller::{Caller, Output as Calling};
+use xdfs_proto::channel_set::{ChannelSet, Step, View};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
@@ -43,6 +45,8 @@ struct Bounds {
     breaks: u8,
     leaves: u8,
     joins: u8,
+    /// Times that a channel which leaves is silent for too long.
+    silences: u8,
     /// Whether frames of the file take the last open channel instead of the first, by side.
     last: [bool; 2],
 }
@@ -50,7 +54,14 @@ struct Bounds {
 /// Only what changes, as it tells states apart.
 impl std::fmt::Debug for Bounds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        [self.abandons, self.breaks, self.leaves, self.joins].fmt(f)
+        [
+            self.abandons,
+            self.breaks,
+            self.leaves,
+            self.joins,
+            self.silences,
+        ]
+        .fmt(f)
     }
 }
 
@@ -82,8 +93,6 @@ enum Packet {
 #[derive(Clone, Debug, Default)]
 struct End {
     incoming: VecDeque<Packet>,
-    leave_said: bool,
-    leave_heard: bool,
     gone: bool,
 }
 
@@ -109,6 +118,8 @@ struct World {
     receiver: Receiver,
     caller: Caller,
     answerer: Answerer,
+    /// The channels as each side sees them.
+    sets: [ChannelSet; 2],
     links: Vec<Link>,
     works: Vec<Work>,
     calls: BTreeMap<CallId, usize>,
@@ -121,8 +132,6 @@ struct World {
     held: BTreeSet<u64>,
     /// Which machine has seen the end of the file: the sender, the receiver.
     done: [bool; 2],
-    /// Sides that ended the session by EOFT.
-    ended: [bool; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,11 +149,14 @@ enum Event {
     Break { on: usize, keeps: u8 },
     Notice(Side, usize),
     Leave(usize),
-    Close(Side, usize),
+    Step(Side, usize),
+    Silence(Side, usize),
     Join,
     End(usize),
 }
 
+/// When a channel that leaves is given up.
+const IDLE: Duration = Duration::from_secs(1);
 /// A list has as many entries.
 const ENTRIES: u64 = 3;
 
@@ -178,6 +190,7 @@ impl World {
             receiver: Receiver::new(limits.clone()),
             caller: Caller::new(limits.clone()),
             answerer: Answerer::new(limits),
+            sets: [ChannelSet::new(IDLE), ChannelSet::new(IDLE)],
             links: Vec::new(),
             works: Vec::new(),
             calls: BTreeMap::new(),
@@ -188,7 +201,6 @@ impl World {
             published: bounds.blocks == 0,
             held: BTreeSet::new(),
             done: [bounds.blocks == 0; 2],
-            ended: [false; 2],
             bounds,
         };
         world.sender.set_block_size_max(BLOCK as u32);
@@ -205,6 +217,7 @@ impl World {
     fn join(&mut self) {
         let index = ChannelIndex(self.links.len() as u32);
         self.links.push(Link::default());
+        self.sets.iter_mut().for_each(|set| set.up(index));
         self.sender.channel_up(index, NOW);
         self.receiver.channel_up(index);
     }
@@ -226,7 +239,8 @@ impl World {
     /// The channels that a control frame may take: those that leave only if there are no others.
     fn usable(&self, side: Side) -> Vec<usize> {
         let open = self.open(side);
-        let stays = |i: &usize| !self.end(side, *i).leave_said;
+        let set = &self.sets[side as usize];
+        let stays = |i: &usize| !set.has_left(ChannelIndex(*i as u32));
         let staying: Vec<usize> = open.iter().copied().filter(stays).collect();
         if staying.is_empty() { open } else { staying }
     }
@@ -248,9 +262,18 @@ impl World {
         }
     }
 
+    fn has_ended(&self, side: Side) -> bool {
+        self.sets[side as usize].has_ended()
+    }
+
+    /// Whether both sides ended the session by EOFT.
+    fn is_ended(&self) -> bool {
+        SIDES.into_iter().all(|side| self.has_ended(side))
+    }
+
     /// A side has no channel left, so the session is over for both.
     fn is_lost(&self) -> bool {
-        let lost = |s: Side| !self.ended[s as usize] && self.open(s).is_empty();
+        let lost = |s: Side| !self.has_ended(s) && self.open(s).is_empty();
         SIDES.into_iter().any(lost)
     }
 
@@ -265,16 +288,26 @@ impl World {
             && self.caller.unanswered() == 0
     }
 
-    /// Whether a side that leaves a channel may close it now.
-    fn may_close(&self, side: Side, on: usize) -> bool {
-        let end = self.end(side, on);
+    /// What a side does with a channel, now or (`late`) after it was silent for too long.
+    fn step(&mut self, side: Side, on: usize, late: bool) -> Option<Step> {
         let index = ChannelIndex(on as u32);
         let owes = if side == self.sending() {
             self.sender.outstanding(index) > 0
         } else {
             self.receiver.owes_ack(index)
         };
-        end.leave_said && end.leave_heard && !end.gone && !owes && self.open(side).len() > 1
+        let view = View {
+            in_block: false,
+            busy: false,
+            owes,
+            heard_at: NOW,
+        };
+        let now = if late { IDLE } else { NOW };
+        self.sets[side as usize].step(index, view, now)
+    }
+
+    fn would_step(&self, side: Side, on: usize, late: bool) -> bool {
+        self.clone().step(side, on, late).is_some()
     }
 
     fn channel_down(&mut self, side: Side, on: usize) {
@@ -282,6 +315,7 @@ impl World {
         end.gone = true;
         end.incoming.clear();
         let index = ChannelIndex(on as u32);
+        self.sets[side as usize].down(index);
         if side == self.sending() {
             self.sender.channel_down(index);
         } else {
@@ -318,15 +352,12 @@ impl World {
         let result = match frame {
             Frame::Eoft => {
                 assert_eq!(side, Acceptor, "only the initiator ends the session here");
-                self.ended[side as usize] = true;
+                assert!(self.sets[side as usize].handle_eoft());
                 Ok(())
             }
             Frame::Leave => {
-                let end = self.end_mut(side, on);
-                end.leave_heard = true;
-                if !std::mem::replace(&mut end.leave_said, true) {
-                    self.push(side, on, Packet::Frame(Frame::Leave));
-                }
+                let index = ChannelIndex(on as u32);
+                self.sets[side as usize].handle_leave(index, NOW);
                 Ok(())
             }
             Frame::Xftsm(_) => {
@@ -529,7 +560,8 @@ impl World {
 
     /// What has to hold when the session is over.
     fn check_end(mut self) {
-        if self.ended == [true; 2] {
+        let ended = self.is_ended();
+        if ended {
             assert!(self.published && self.done[1], "the file isn't done");
             assert_eq!(self.answerer.unfinished(), 0, "a call isn't done");
             assert!(self.works.is_empty());
@@ -540,7 +572,7 @@ impl World {
         }
         for fate in &self.fates {
             assert!(fate.answered != fate.abandoned, "{fate:?}");
-            let whole = fate.carried_out || self.ended != [true; 2] || fate.abandoned;
+            let whole = fate.carried_out || !ended || fate.abandoned;
             assert!(whole, "{fate:?}");
         }
     }
@@ -550,7 +582,7 @@ impl crate::World for World {
     type Event = Event;
 
     fn is_over(&self) -> bool {
-        let over = self.ended == [true; 2] || self.is_lost();
+        let over = self.is_ended() || self.is_lost();
         if over {
             self.clone().check_end();
         }
@@ -558,13 +590,13 @@ impl crate::World for World {
     }
 
     fn is_finished(&self) -> bool {
-        self.ended == [true; 2]
+        self.is_ended()
     }
 
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         // What the acceptor works on doesn't matter once the initiator has ended the session.
-        let running = !self.ended[0];
+        let running = !self.has_ended(Initiator);
         if running && !self.started {
             events.push(Event::Start);
         }
@@ -591,7 +623,7 @@ impl crate::World for World {
         }
         events.extend((0..self.works.len()).map(Event::CarryOut));
         let sending = self.sending();
-        for side in SIDES.into_iter().filter(|s| !self.ended[*s as usize]) {
+        for side in SIDES.into_iter().filter(|s| !self.has_ended(*s)) {
             if self.has_call_frame(side) {
                 let usable = self.usable(side).into_iter();
                 events.extend(usable.map(|on| Event::CallFrame(side, on)));
@@ -604,16 +636,19 @@ impl crate::World for World {
                 // Asking takes the extent, so it is asked of a copy.
                 let index = ChannelIndex(on as u32);
                 let has_block = || take(&mut self.sender.clone(), index).is_some();
-                if side == sending && !end.leave_said && has_block() {
+                let leaves = self.sets[side as usize].is_leaving(index);
+                if side == sending && !leaves && has_block() {
                     events.push(Event::Block(on));
                 }
                 if self.links[on].cut {
                     events.push(Event::Notice(side, on));
                 }
-                if self.may_close(side, on) {
-                    events.push(Event::Close(side, on));
+                if self.would_step(side, on, false) {
+                    events.push(Event::Step(side, on));
+                } else if self.bounds.silences > 0 && self.would_step(side, on, true) {
+                    events.push(Event::Silence(side, on));
                 }
-                if running && side == Initiator && self.bounds.leaves > 0 && !end.leave_said {
+                if running && side == Initiator && self.bounds.leaves > 0 && !leaves {
                     events.push(Event::Leave(on));
                 }
             }
@@ -624,8 +659,11 @@ impl crate::World for World {
             });
             events.extend(whole.flat_map(|on| (0..3).map(move |keeps| Event::Break { on, keeps })));
         }
-        let leaving = |l: &Link| l.ends[0].gone || l.ends[0].leave_said;
-        if running && self.bounds.joins > 0 && self.links.iter().any(leaving) {
+        let leaving = |i: usize| {
+            let index = ChannelIndex(i as u32);
+            self.links[i].ends[0].gone || self.sets[0].is_leaving(index)
+        };
+        if running && self.bounds.joins > 0 && (0..self.links.len()).any(leaving) {
             events.push(Event::Join);
         }
         if running && self.all_done() {
@@ -691,11 +729,22 @@ impl crate::World for World {
             Event::Notice(side, on) => self.channel_down(side, on),
             Event::Leave(on) => {
                 self.bounds.leaves -= 1;
-                self.end_mut(Initiator, on).leave_said = true;
-                self.push(Initiator, on, Packet::Frame(Frame::Leave));
+                let index = ChannelIndex(on as u32);
+                assert!(self.sets[Initiator as usize].leave(index, NOW));
             }
-            Event::Close(side, on) => {
-                self.push(side, on, Packet::Close);
+            Event::Step(side, on) => match self.step(side, on, false) {
+                Some(Step::SayLeave) => self.push(side, on, Packet::Frame(Frame::Leave)),
+                Some(Step::Close) => {
+                    self.push(side, on, Packet::Close);
+                    self.channel_down(side, on);
+                }
+                other => panic!("{other:?}"),
+            },
+            Event::Silence(side, on) => {
+                self.bounds.silences -= 1;
+                assert_eq!(self.step(side, on, true), Some(Step::GiveUp));
+                // What it sent before still arrives.
+                self.links[on].cut = true;
                 self.channel_down(side, on);
             }
             Event::Join => {
@@ -703,7 +752,7 @@ impl crate::World for World {
                 self.join();
             }
             Event::End(on) => {
-                self.ended[0] = true;
+                assert!(self.sets[Initiator as usize].end(true));
                 self.push(Initiator, on, Packet::Frame(Frame::Eoft));
                 for on in self.open(Initiator) {
                     self.push(Initiator, on, Packet::Close);
@@ -772,6 +821,7 @@ fn instance(script: Vec<Call>, at_once: usize) -> Bounds {
         breaks: 0,
         leaves: 0,
         joins: 0,
+        silences: 0,
         last: [false, true],
     }
 }
@@ -844,6 +894,19 @@ fn packs_while_a_channel_is_replaced_and_one_breaks() {
             breaks,
             leaves: 1,
             joins: 1,
+            ..instance(vec![], 1)
+        });
+    }
+}
+
+#[test]
+fn a_file_while_a_channel_that_leaves_is_silent() {
+    for download in [false, true] {
+        explore(Bounds {
+            download,
+            leaves: 1,
+            joins: 1,
+            silences: 1,
             ..instance(vec![], 1)
         });
     }

@@ -568,6 +568,16 @@ fn x25_eofr_agrees_with_the_offer_and_with_what_came() {
 }
 
 #[test]
+fn x57_eofr_has_a_digest_of_the_kind_that_was_offered() {
+    let mut receiver = accepted(Some(BLOCK));
+    take(&mut receiver, A, 0, BLOCK);
+    violates(receiver.handle_frame(A, eofr(BLOCK, DigestValue::None)));
+    let mut receiver = accepted(Some(BLOCK));
+    take(&mut receiver, A, 0, BLOCK);
+    violates(receiver.handle_frame(A, eofr(BLOCK, DigestValue::Blake3([0; 32]))));
+}
+
+#[test]
 fn x26_eofr_may_come_before_the_last_block() {
     let mut receiver = accepted(Some(BLOCK));
     receiver

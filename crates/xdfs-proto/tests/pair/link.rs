@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use xdfs_proto::frame::BlockHeader;
+use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader};
 use xdfs_proto::{ChannelIndex, Frame};
 
 /// What travels to the receiver.
@@ -10,6 +10,8 @@ use xdfs_proto::{ChannelIndex, Frame};
 pub(crate) enum Packet {
     Frame(Frame),
     Block(BlockHeader, Vec<u8>),
+    /// The header of a block of which bits were changed on the way. What follows can't be read.
+    Damaged([u8; BLOCK_HEADER_BYTES]),
 }
 
 impl Packet {
@@ -17,6 +19,7 @@ impl Packet {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Frame(frame) => format!("{frame:?}"),
+            Self::Damaged(_) => "a damaged header".into(),
             Self::Block(header, _) => format!("BLOCK of {} at {}", header.file, header.range()),
         }
     }

@@ -34,6 +34,7 @@ fn random_schedules_keep_every_promise() {
         sum.ahead += tally.ahead;
         sum.forgotten += tally.forgotten;
         sum.asked += tally.asked;
+        sum.damaged += tally.damaged;
         sum.steps += tally.steps;
     }
     println!("{seeds} seeds: {sum:?}");
@@ -42,6 +43,7 @@ fn random_schedules_keep_every_promise() {
     assert!(sum.sessions as u64 > seeds && sum.breaks as u64 > seeds);
     assert!(sum.repeats as u64 > seeds / 2 && sum.resumed > seeds);
     assert!(sum.forgotten > 0 || seeds < SEEDS);
+    assert!(sum.damaged as u64 > seeds / 10 && sum.asked > 0);
     assert!(sum.ahead as u64 > seeds / 2);
     assert!(sum.holes as u64 > seeds / 2 && sum.discarded as u64 > seeds / 20);
 }

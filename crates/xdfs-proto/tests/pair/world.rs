@@ -29,6 +29,7 @@ pub(crate) struct Mishaps {
     pub(crate) crashes: usize,
     pub(crate) corrupt_blocks: usize,
     pub(crate) silent_corruptions: usize,
+    pub(crate) damaged_headers: usize,
     pub(crate) duplicates: usize,
     pub(crate) failures: usize,
     pub(crate) stalls: usize,
@@ -66,6 +67,7 @@ pub(crate) struct Tally {
     pub(crate) ahead: usize,
     pub(crate) forgotten: usize,
     pub(crate) asked: usize,
+    pub(crate) damaged: usize,
     pub(crate) steps: usize,
 }
 
@@ -159,6 +161,7 @@ impl World {
                 crashes: rng.below(3),
                 corrupt_blocks: *rng.pick(&[0, 1, 3, 30]),
                 silent_corruptions: usize::from(rng.chance(80)),
+                damaged_headers: *rng.pick(&[0, 0, 1, 2]),
                 duplicates: rng.below(6),
                 failures: usize::from(rng.chance(200)),
                 stalls: rng.below(3),
@@ -442,13 +445,7 @@ impl World {
                 let index = self.session.links[i].index;
                 self.session.sender.channel_down(index);
             }
-            Step::ReceiverNotices(i) => {
-                let link = &mut self.session.links[i];
-                link.receiver_up = false;
-                link.arriving = None;
-                link.to_receiver.clear();
-                self.session.receiver.channel_down(link.index);
-            }
+            Step::ReceiverNotices(i) => self.receiver_loses(i),
         }
         self.drive();
         let links = &self.session.links;
@@ -456,6 +453,14 @@ impl World {
         if lost && self.plans.iter().any(|p| !p.is_over()) && self.joins == 0 {
             self.end_session(false);
         }
+    }
+
+    fn receiver_loses(&mut self, i: usize) {
+        let link = &mut self.session.links[i];
+        link.receiver_up = false;
+        link.arriving = None;
+        link.to_receiver.clear();
+        self.session.receiver.channel_down(link.index);
     }
 
     /// The session is gone: the receiver keeps what is durable, or all of it if it lives on.
@@ -662,6 +667,18 @@ impl World {
             offset: start,
             length: payload.len() as u32,
         };
+        if self.mishaps.damaged_headers > 0 && self.rng.chance(200) {
+            self.mishaps.damaged_headers -= 1;
+            let mut bytes = header.encode();
+            for _ in 0..1 + self.rng.below(2) {
+                let bit = self.rng.below(8 * bytes.len());
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            if bytes != header.encode() {
+                self.put(i, Packet::Damaged(bytes));
+                return;
+            }
+        }
         self.put(i, Packet::Block(header, payload));
     }
 
@@ -696,6 +713,12 @@ impl World {
                     payload,
                     taken,
                 });
+            }
+            Some(Packet::Damaged(bytes)) => {
+                assert!(!BlockHeader::is_sound(&bytes), "{bytes:?} is believed");
+                self.tally.damaged += 1;
+                session.links[i].cut = true;
+                self.receiver_loses(i);
             }
             Some(Packet::Frame(Frame::Exception {
                 scope: Scope::File(file),
@@ -953,8 +976,8 @@ impl World {
             let plan = &self.plans[i];
             assert!(plan.is_over(), "deadlock at file {i}: {}", self.state());
             let published = self.sinks[i].published.as_ref();
-            // Neither side reports a failure of what stands under its name, nor the other way: unless
-            // the sender was told that nothing is known of it any more.
+            // Neither side reports a failure of what stands under its name, nor the other way:
+            // unless the sender was told that nothing is known of it any more.
             let unknown = matches!(&plan.at_sender, Some(Err(fault)) if is_forgotten(fault));
             self.tally.forgotten += usize::from(unknown);
             let agree = plan.at_sender.as_ref().map(Result::is_ok)

@@ -97,7 +97,7 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
                     "offset": wide(piece.offset),
                     "from_offset": wide(piece.from_offset),
                     "length": piece.length,
-                    "state": state(&piece.state),
+                    "state": state(piece.offset, &piece.state),
                 }))
                 .collect::<Value>(),
         }),
@@ -182,10 +182,11 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
             "blocks": signatures
                 .blocks
                 .iter()
-                .map(|block| json!({
+                .zip(signatures.first..)
+                .map(|(block, number)| json!({
                     "weak": block.weak,
                     "strong": hex(&block.strong),
-                    "state": state(&block.state),
+                    "state": state(number, &block.state),
                 }))
                 .collect::<Value>(),
         }),
@@ -200,12 +201,15 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
     value
 }
 
-/// The digest state of a range, beside its kind.
-fn state(state: &FragmentState) -> Value {
+/// The digest state of a range that starts at `start`, beside its kind.
+fn state(start: u64, state: &FragmentState) -> Value {
     match state {
         FragmentState::None => Value::Null,
-        FragmentState::Crc64Nvme(crc) => json!(wide(*crc)),
-        FragmentState::Blake3 { node, root } => json!({ "node": hex(node), "root": hex(root) }),
+        FragmentState::Crc64Nvme(crc) => json!(hex(&crc.to_be_bytes())),
+        FragmentState::Blake3 { node, root } if start == 0 => {
+            json!({ "node": hex(node), "root": hex(root) })
+        }
+        FragmentState::Blake3 { node, .. } => json!({ "node": hex(node) }),
     }
 }
 
@@ -516,8 +520,33 @@ fn deltas() -> Vec<(&'static str, Frame)> {
                 .collect(),
         })))
     };
+    let longer = |at: usize| {
+        let bytes: Vec<u8> = (at..(at + 8192).min(8292))
+            .map(|i| (i * 7 + i / 251) as u8)
+            .collect();
+        let mut hasher = BlockHasher::new(DigestKind::Blake3, false, at as u64);
+        hasher.update(&bytes);
+        Signature {
+            weak: weak(&bytes),
+            strong: strong(&bytes),
+            state: hasher.finish(FileId(0)).1.state,
+        }
+    };
+    let longer = Frame::Answer {
+        id: ID,
+        part: 0,
+        last: true,
+        answer: Ok(Answer::Signatures(Signatures {
+            tag,
+            length: 8292,
+            first: 0,
+            digest: DigestKind::Blake3,
+            blocks: vec![longer(0), longer(8192)],
+        })),
+    };
     let (crc, blake3) = (DigestKind::Crc64Nvme, DigestKind::Blake3);
     vec![
+        ("answer-signatures-longer-blocks", longer),
         ("xpathm-signatures", signatures(DigestKind::None, 0, 1024)),
         (
             "xpathm-signatures-last-block",

@@ -110,6 +110,7 @@ fn offer(offer: &Offer) -> Value {
         "dry_run": offer.dry_run,
         "pack": offer.pack,
         "sparse": offer.sparse,
+        "relaxed": offer.relaxed,
     })
 }
 

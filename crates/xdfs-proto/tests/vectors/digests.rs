@@ -9,8 +9,9 @@ use crate::{describe, hex};
 
 pub(crate) const ABOUT: &str = "Digests; see docs/protocol/xftsm.md. Byte i of the content is \
     (i * 7 + i / 251) modulo 256, and 0 within `zeros`. `blocks` are the states of the blocks of \
-    `block_size`; `combined` is what all but every fourth block leave when they are combined, \
-    before the fourth ones come; `digest` is that of the whole.";
+    `block_size`, `crc32c` their check values as blocks of file 1; `combined` is what all but \
+    every fourth block leave when they are combined, before the fourth ones \
+    come; `digest` is that of the whole.";
 
 fn vector(name: &str, length: u64, block_size: u64, kind: DigestKind, zeros: ByteRange) -> Value {
     let byte = |i: u64| {

@@ -12,6 +12,7 @@ mod joins;
 mod negative;
 mod packs;
 mod samples;
+mod session;
 
 use std::path::PathBuf;
 
@@ -152,7 +153,10 @@ fn frames() {
         assert_eq!(decode(&bytes), frame, "{name}");
     }
     let about = "Frames other than BLOCK; see docs/protocol/frames.md. Numbers of 64 bits are \
-                 decimal strings, byte strings are hex.";
+                 decimal strings, byte strings and states of digests are hex. The blocks of \
+                 `answer-signatures` are 1024 zeros and the digits 1 to 9, those of \
+                 `answer-signatures-longer-blocks` 8192 bytes and 100 of the content in \
+                 digests.json.";
     compare("frames", about, &made, &negative::frames());
     for (name, bytes) in stored("frames") {
         let mut again = Vec::new();
@@ -209,6 +213,12 @@ fn blocks() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn session() {
+    compare("session", session::ABOUT, &session::vectors(), &[]);
+    session::check_stored(&document("session"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::Limits;
-use xdfs_proto::frame::{BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader};
+use xdfs_proto::frame::{BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, block_header_check};
 use xdfs_proto::opening::{Answer, Hello};
 use xdfs_proto::wire::DecodeError;
 
@@ -156,6 +156,18 @@ pub(crate) fn frames() -> Vec<Value> {
             damaged(&sample("session-strict-with-user"), body + 30, &[0x1b]),
         ),
         (
+            "session-block-size-small",
+            damaged(
+                &sample("session-elastic"),
+                body + 20,
+                &1023_u32.to_be_bytes(),
+            ),
+        ),
+        (
+            "session-ok-block-size-odd",
+            damaged(&sample("session-ok"), body + 20, &262_145_u32.to_be_bytes()),
+        ),
+        (
             "session-ok-block-size-zero",
             damaged(&sample("session-ok"), body + 20, &[0; 4]),
         ),
@@ -225,11 +237,15 @@ pub(crate) fn frames() -> Vec<Value> {
         ),
         (
             "offer-mode-absent-but-set",
-            damaged(&sample("xftsmu"), 1, &[0x2b]),
+            damaged(&sample("xftsmu"), 1, &[0x29]),
         ),
         (
-            "offer-of-a-pack-sparse",
-            damaged(&sample("xftsmu-pack"), 1, &[0xc9]),
+            "offer-flag-undefined",
+            damaged(&sample("xftsmu"), 1, &[0x3b]),
+        ),
+        (
+            "offer-resume-unknown",
+            damaged(&sample("xftsmu"), body + 41, &[3]),
         ),
         (
             "accept-block-size-odd",
@@ -317,21 +333,27 @@ pub(crate) fn blocks() -> Vec<Value> {
         length: payload.len() as u32,
     };
     let good = [header.encode().as_slice(), &payload].concat();
+    // As a sender writes it that means it: with the check of its header.
+    let wrong = |at, bytes: &[u8]| {
+        let mut wrong = damaged(&good, at, bytes);
+        let header = wrong.first_chunk().expect("a header");
+        let check = block_header_check(header).to_be_bytes();
+        wrong[2..4].copy_from_slice(&check);
+        wrong
+    };
     list(&[
-        ("block-flag-unknown", damaged(&good, 1, &[2])),
-        ("block-empty", damaged(&good, 4, &16u32.to_be_bytes())),
+        ("block-flag-unknown", wrong(1, &[2])),
+        ("block-empty", wrong(4, &16u32.to_be_bytes())),
         (
             "block-shorter-than-its-header",
-            damaged(&good, 4, &15u32.to_be_bytes()),
+            wrong(4, &15u32.to_be_bytes()),
         ),
         (
             "block-over-the-limit",
-            damaged(&good, 4, &((16u32 << 20) + 17).to_be_bytes()),
+            wrong(4, &((16u32 << 20) + 17).to_be_bytes()),
         ),
-        (
-            "block-past-the-largest-offset",
-            damaged(&good, 16, &[0xff; 8]),
-        ),
-        ("block-flag-undefined", damaged(&good, 1, &[0x80])),
+        ("block-past-the-largest-offset", wrong(16, &[0xff; 8])),
+        ("block-flag-undefined", wrong(1, &[0x80])),
+        ("block-header-damaged", damaged(&good, 17, &[1])),
     ])
 }

@@ -310,6 +310,10 @@ fn files() -> Vec<(&'static str, Frame)> {
         relaxed: false,
         file: FILE,
     };
+    let relaxed = Offer {
+        relaxed: true,
+        ..pack.clone()
+    };
     vec![
         ("xftsmu", Frame::Xftsmu(upload)),
         ("xftsmu-sparse", Frame::Xftsmu(sparse)),
@@ -319,6 +323,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         ("xftsm-partial", Frame::Xftsm(partial)),
         ("xftsm-pack", Frame::Xftsm(wished)),
         ("xftsmu-pack", Frame::Xftsmu(pack)),
+        ("xftsmu-pack-relaxed", Frame::Xftsmu(relaxed)),
         ("offer-empty-file", Frame::Offer(download)),
         ("accept-fresh", Frame::Accept(accept)),
         ("accept-resumed-crc64", Frame::Accept(resumed)),

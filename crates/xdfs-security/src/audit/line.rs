@@ -48,6 +48,8 @@ struct Line<'a> {
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeats: Option<u64>,
 }
 
 /// The line of an event, with its end.
@@ -74,6 +76,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         written: event.written,
         result: event.result.map_or("ok", |code| code.as_str()),
         session: session.as_deref(),
+        repeats: event.repeats,
     };
     // Text and numbers can always be written.
     let mut line = serde_json::to_vec(&line).unwrap_or_default();

@@ -9,23 +9,32 @@
 //! control characters and backslashes escaped, so that a line is always text, and one line.
 //!
 //! A line that can't be written is counted and lost: a full disk doesn't stop the server.
+//!
+//! Strangers can be refused as often as they like. What they do is written once, and then counted
+//! for a minute ([`Audit::record_refusal`]): the line at its end has the count as `repeats`. What
+//! was allowed is always a line of its own.
 
 mod line;
+mod repeats;
 #[cfg(test)]
 mod tests;
 mod time;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use xdfs_proto::{Code, Fault, SessionId};
 use xdfs_sys::ids::effective_user;
 
 use crate::Method;
+use crate::guard::Network;
+
+use repeats::Repeats;
 
 pub use line::LINE_BYTES_MAX;
 
@@ -116,6 +125,8 @@ pub struct Event<'a> {
     pub result: Option<Code>,
     /// The session.
     pub session: Option<SessionId>,
+    /// How many refusals alike came since the line about the first of them and were not written.
+    pub repeats: Option<u64>,
 }
 
 impl Event<'_> {
@@ -137,6 +148,7 @@ impl Event<'_> {
             written: None,
             result: None,
             session: None,
+            repeats: None,
         }
     }
 }
@@ -145,6 +157,7 @@ impl Event<'_> {
 #[derive(Debug)]
 pub struct Audit {
     file: Option<Mutex<Output>>,
+    repeats: Mutex<Repeats>,
     failures: AtomicU64,
 }
 
@@ -168,6 +181,7 @@ impl Audit {
         };
         Ok(Self {
             file: Some(Mutex::new(output)),
+            repeats: Mutex::default(),
             failures: AtomicU64::new(0),
         })
     }
@@ -177,12 +191,45 @@ impl Audit {
     pub fn none() -> Self {
         Self {
             file: None,
+            repeats: Mutex::default(),
             failures: AtomicU64::new(0),
         }
     }
 
     /// Writes an event. A failure is counted, and told to the log once a minute at most.
     pub fn record(&self, event: &Event<'_>) {
+        self.write_repeats(Some(event.time));
+        self.write(event);
+    }
+
+    /// Writes that a peer at `address` was refused, unless one like it was written less than a
+    /// minute ago: then it is counted.
+    pub fn record_refusal(&self, event: &Event<'_>, address: IpAddr) {
+        if self.file.is_none() {
+            return;
+        }
+        self.write_repeats(Some(event.time));
+        if self.repeats().note(event, Network::of(address)) {
+            self.write(event);
+        }
+    }
+
+    /// Writes the counts whose minute is over at the time `now`. Every event does that too; this is
+    /// for times without any.
+    pub fn tick(&self, now: SystemTime) {
+        self.write_repeats(Some(now));
+    }
+
+    fn write_repeats(&self, now: Option<SystemTime>) {
+        let runs = self.repeats().take(now);
+        runs.iter().for_each(|run| self.write(&run.event()));
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, event: &Event<'_>) {
         let Some(file) = &self.file else { return };
         let line = line::encode(event);
         let mut output = file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,6 +243,12 @@ impl Audit {
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.write_repeats(None);
     }
 }
 

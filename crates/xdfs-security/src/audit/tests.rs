@@ -247,3 +247,100 @@ fn nothing_is_kept_by_none() {
     audit.record(&connect(0));
     assert_eq!(audit.failures(), 0);
 }
+
+fn refusal(milliseconds: u64, from: &'static str) -> Event<'static> {
+    Event {
+        from,
+        user: "alice",
+        method: Some(Method::Password),
+        result: Some(Code::AuthenticationFailed),
+        ..Event::new(at(milliseconds), Kind::Authenticate)
+    }
+}
+
+#[test]
+fn refusals_that_repeat_are_counted_and_what_is_allowed_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit");
+    let audit = Audit::open(&path).unwrap();
+    let address: IpAddr = "192.0.2.1".parse().unwrap();
+    for i in 0..1000 {
+        audit.record_refusal(&refusal(i * 10, "192.0.2.1:1000"), address);
+    }
+    // Another reason, another method and another network are told at once.
+    let busy = Event {
+        result: Some(Code::LimitExceeded),
+        ..refusal(10_000, "192.0.2.1:2000")
+    };
+    audit.record_refusal(&busy, address);
+    let by_key = Event {
+        method: Some(Method::Key),
+        ..refusal(10_000, "192.0.2.1:2000")
+    };
+    audit.record_refusal(&by_key, address);
+    let other = "192.0.2.2".parse().unwrap();
+    audit.record_refusal(&refusal(10_000, "192.0.2.2:1"), other);
+    for i in 0..3 {
+        let allowed = Event {
+            result: None,
+            ..refusal(10_000 + i, "192.0.2.1:3000")
+        };
+        audit.record(&allowed);
+    }
+    assert_eq!(lines(&path).len(), 1 + 3 + 3);
+    audit.tick(at(59_999));
+    assert_eq!(lines(&path).len(), 7);
+    audit.tick(at(60_000));
+    let told = lines(&path);
+    assert_eq!(told.len(), 8, "{told:?}");
+    let last = told.last().unwrap();
+    assert_eq!(last["repeats"], 999);
+    assert_eq!(last["time"], "1970-01-01T00:00:09.990Z");
+    assert_eq!(
+        (&last["user"], &last["result"]),
+        (&"alice".into(), &told[0]["result"])
+    );
+    assert_eq!(last["from"], "192.0.2.1:1000");
+    // Another minute begins with a line.
+    audit.record_refusal(&refusal(60_500, "192.0.2.1:1000"), address);
+    audit.record_refusal(&refusal(60_600, "192.0.2.1:1000"), address);
+    assert_eq!(lines(&path).len(), 9);
+    // What is counted isn't lost at the end.
+    drop(audit);
+    assert_eq!(lines(&path).last().unwrap()["repeats"], 1);
+}
+
+#[test]
+fn runs_of_refusals_are_bounded() {
+    let mut repeats = Repeats::default();
+    let network = |i: u32| Network::of(std::net::Ipv4Addr::from(i).into());
+    let written = (0..10_000)
+        .filter(|&i| repeats.note(&refusal(0, "192.0.2.1:1"), network(i)))
+        .count();
+    assert_eq!((written, repeats.len()), (4096, 4096));
+    let counted: u64 = repeats.take(None).iter().map(|run| run.count).sum();
+    assert_eq!(counted, 10_000 - 4096);
+    assert_eq!(repeats.len(), 0);
+    // A clock that was set back doesn't hold lines back.
+    assert!(repeats.note(&refusal(5000, "192.0.2.1:1"), network(1)));
+    assert!(!repeats.note(&refusal(5000, "192.0.2.1:1"), network(1)));
+    assert_eq!(repeats.take(Some(at(4000))).len(), 1);
+}
+
+#[test]
+fn what_differs_among_refusals_is_left_out() {
+    let mut repeats = Repeats::default();
+    let network = Network::of("2001:db8::1".parse().unwrap());
+    for (from, user) in [("[2001:db8::1]:1", "alice"), ("[2001:db8::2]:1", "bob")] {
+        let event = Event {
+            user,
+            ..refusal(0, from)
+        };
+        repeats.note(&event, network);
+    }
+    let run = repeats.take(None).pop().unwrap();
+    assert_eq!(
+        (run.user.as_str(), run.from.as_str(), run.count),
+        ("", "", 1)
+    );
+}

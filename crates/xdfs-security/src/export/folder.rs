@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::LocalStore;
-use xdfs_sys::fs::{Dir, FileKind};
+use xdfs_store::{LocalStore, Store as _};
 use xdfs_sys::ids::Ids;
 
 use super::quota::{Ledger, Quota};
@@ -200,7 +200,18 @@ pub(super) struct Counted {
     pub(super) root: PathBuf,
     pub(super) ledger: Arc<Ledger>,
     pub(super) quota: Quota,
-    dir: Dir,
+    files: LocalStore,
+}
+
+/// What a principal is held to in the directory of an export.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// Nothing more than the directory.
+    Nowhere,
+    /// Symbolic links keep their names.
+    Here,
+    /// So they do, and nothing outside of these parts is reached.
+    Within(Vec<Vec<u8>>),
 }
 
 impl Folder {
@@ -208,6 +219,7 @@ impl Folder {
     pub(super) fn open(
         root: PathBuf,
         read_only: bool,
+        held: &Held,
         quota: Quota,
         ledger: impl FnOnce(&Path) -> Arc<Ledger>,
     ) -> Result<Self, Fault> {
@@ -216,18 +228,22 @@ impl Folder {
             let shown = Fault::new(fault.code, OPEN, fault.cause);
             shown.hint("tell those who run the server: its log says more")
         })?;
+        let files = match held {
+            Held::Nowhere => files,
+            Held::Here => files.keeping_links(),
+            Held::Within(scopes) => files.within(scopes),
+        };
         if quota == Quota::default() {
             return Ok(Self {
                 files,
                 counted: None,
             });
         }
-        let dir = Dir::open(&root).map_err(|error| not_opened(&root, &error))?;
         let counted = Some(Counted {
             ledger: ledger(&root),
             root,
             quota,
-            dir,
+            files: files.clone(),
         });
         Ok(Self { files, counted })
     }
@@ -237,19 +253,15 @@ impl Counted {
     /// The length of what a file published at `path` replaces; `None` if there is nothing, or
     /// nothing that could be seen. What a link leads to isn't replaced.
     pub(super) fn replaced(&self, path: &[u8]) -> Option<u64> {
-        let cut = path.iter().rposition(|&b| b == b'/');
-        let (parent, name) = cut.map_or((&b""[..], path), |cut| (&path[..cut], &path[cut + 1..]));
-        let meta = self
-            .dir
-            .open_dir_beneath(parent)
-            .ok()?
-            .meta_of(name)
-            .ok()??;
-        Some(if meta.kind == FileKind::Regular {
-            meta.length
-        } else {
-            0
-        })
+        let call = Call::Stat {
+            path: path.to_vec(),
+            follow: false,
+        };
+        match self.files.call(&call, &mut |_| Ok(())) {
+            Ok(Answer::Attributes(found)) if found.kind == FileKind::File => Some(found.size),
+            Ok(_) => Some(0),
+            Err(_) => None,
+        }
     }
 }
 

@@ -11,17 +11,17 @@
 //!
 //! Invariants:
 //! - Nothing but the first component is decided by comparing names, with two exceptions that can
-//!   only
-//!   refuse more: `..` has no place in a path, and a [`Scope`](crate::Scope) covers the components
-//!   that it names. Symbolic links that stay within an export are followed, so that a scope is
-//!   worth
-//!   what the links beneath it are. Who has a scope that is less than the export makes none, and
-//!   neither does who is anonymous.
+//!   only refuse more: `..` has no place in a path, and a [`Scope`](crate::Scope) covers the
+//!   components that it names. What a path then leads to is the kernel's word: beneath the
+//!   directory of the export, and beneath that of the deepest scope that covers it.
+//! - Who has a scope that is less than the export makes no symbolic link, and renames and links
+//!   none; neither does who is anonymous.
 //! - Nothing is moved or linked to where its user would have more rights to it than before.
 //! - An export in which a user has no right at all, and one that isn't there, give one answer.
 //! - What counts against a quota is what lies in the directory of the export: that is a user's own
 //!   for a path with `{user}`, and what all have in common for others. Unfinished files count too.
 
+mod apart;
 mod builtin;
 mod call;
 mod config;
@@ -45,6 +45,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::ids::Ids;
 
+pub use apart::Roots;
 pub use config::{ExportConfig, ExportsConfig, GrantConfig};
 pub use rights::Rights;
 

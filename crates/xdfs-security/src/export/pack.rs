@@ -22,8 +22,9 @@ use super::Rights;
 use super::builtin::BuiltIn;
 use super::file::Terms;
 use super::folder::{Counted, Folder};
-use super::path::{Clean, rights_by_scopes};
+use super::path::{Clean, leads_to_scope, rights_by_scopes};
 use super::store::{ExportStore, Located, denial, gone};
+use crate::Scope;
 
 const READ: &str = "read a pack";
 const WRITE: &str = "write a pack";
@@ -83,6 +84,7 @@ impl ExportStore {
             how,
             counted,
             held,
+            in_root: false,
         };
         let result = tree.folder.files.write_pack_by(&inner, pack, &mut rules);
         let held = rules.held;
@@ -122,10 +124,15 @@ impl ExportStore {
             let fault = Fault::new(Code::PermissionDenied, operation, denial(need));
             return Err(fault.path(root));
         }
+        let clean = Clean::of(operation, root)?.path;
+        if !leads_to_scope(&self.principal.scopes, &clean) {
+            let cause = "what was shown to prove who you are isn't good for this";
+            return Err(Fault::new(Code::PermissionDenied, operation, cause).path(root));
+        }
         let folder = self.folder(&located, true)?;
         Ok(Tree {
             store: self,
-            clean: Clean::of(operation, root)?.path,
+            clean,
             folder: folder.ok_or_else(|| gone(operation).path(root))?,
             located,
             operation,
@@ -169,6 +176,20 @@ impl Tree<'_> {
             largest_file: export.largest_file,
             new_only: !self.store.rights[self.located.index].contains(Rights::WRITE),
         }
+    }
+
+    /// Whether the directory of the transfer may be made: it is in a part where that is allowed, or
+    /// leads to one.
+    fn may_make_root(&self) -> bool {
+        let above = |scope: &Scope| {
+            scope.rights.contains(Rights::CREATE)
+                && Clean::of("", &scope.path).is_ok_and(|scope| {
+                    let rest = scope.path.strip_prefix(&*self.clean);
+                    rest.is_some_and(|rest| rest.starts_with(b"/"))
+                })
+        };
+        let scopes = &self.store.principal.scopes;
+        self.rights(b"").contains(Rights::CREATE) || scopes.iter().any(above)
     }
 
     fn may_read(&self, path: &[u8]) -> Result<(), Fault> {
@@ -257,12 +278,15 @@ struct Rules<'a> {
     how: PackHow,
     counted: Option<&'a Counted>,
     held: Held,
+    /// The directory of the transfer is open: what is made from now on is above an entry.
+    in_root: bool,
 }
 
 impl PackRules for Rules<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<bool, Fault> {
         let tree = self.tree;
         let path = entry.path;
+        self.in_root = true;
         let need = match entry.content {
             Content::Attributes => Rights::WRITE,
             _ if entry.metadata.owner.is_some() => Rights::CREATE | Rights::WRITE,
@@ -301,6 +325,9 @@ impl PackRules for Rules<'_> {
     }
 
     fn directory(&mut self) -> Result<(), Fault> {
+        if !self.in_root && !self.tree.may_make_root() {
+            return Err(self.tree.denied(b"", denial(Rights::CREATE)));
+        }
         if let Some(counted) = self.counted {
             self.held.take(counted, 0, 1)?;
             self.held.directories += 1;
@@ -310,6 +337,12 @@ impl PackRules for Rules<'_> {
 
     fn is_relaxed(&self) -> bool {
         self.how.relaxed
+    }
+
+    fn may_set_id(&self) -> bool {
+        let tree = self.tree;
+        let may_link = tree.store.check_symlink(&tree.located, Rights::WRITE);
+        may_link.is_ok() && tree.store.rights[tree.located.index].contains(Rights::WRITE)
     }
 
     fn counts(&self) -> bool {

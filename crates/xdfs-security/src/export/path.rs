@@ -72,6 +72,15 @@ pub(super) fn rights_by_scopes(scopes: &[Scope], path: &[u8]) -> Rights {
         .fold(Rights::NONE, |rights, scope| rights | scope.rights)
 }
 
+/// Whether something that scopes cover can lie beneath a clean path.
+pub(super) fn leads_to_scope(scopes: &[Scope], path: &[u8]) -> bool {
+    let leads = |scope: &Scope| {
+        let clean = Clean::of("", &scope.path);
+        covers(&scope.path, path) || clean.is_ok_and(|clean| covers(path, &clean.path))
+    };
+    scopes.is_empty() || scopes.iter().any(leads)
+}
+
 /// Whether a clean path is the scope's or beneath it. A scope that can't be understood covers
 /// nothing.
 fn covers(scope: &[u8], path: &[u8]) -> bool {

@@ -9,11 +9,11 @@ use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackHow, SinkRequest, Sour
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
-use super::folder::{Folder, Found};
+use super::folder::{Folder, Found, Held};
 use super::path::{Clean, rights_by_scopes};
 use super::quota::Hold;
 use super::{Export, Rights, Shared};
-use crate::Principal;
+use crate::{Method, Principal};
 
 const OPEN_SOURCE: &str = "open the source";
 const OPEN_TARGET: &str = "open the target";
@@ -147,12 +147,26 @@ impl ExportStore {
         // The store of the directory refuses as well what the rights don't allow.
         let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
         let read_only = self.rights[located.index] & changes == Rights::NONE;
-        let folder = Folder::open(root, read_only, export.quota, |root| {
+        let held = self.held(export);
+        let folder = Folder::open(root, read_only, &held, export.quota, |root| {
             self.shared.ledger(root)
         });
         let folder = Arc::new(folder.map_err(see)?);
         // Another thread may have been faster; then this one's is closed again.
         Ok(Some(Arc::clone(place.get_or_init(|| folder))))
+    }
+
+    /// What the principal is held to in an export.
+    fn held(&self, export: &Export) -> Held {
+        let principal = &self.principal;
+        if !principal.scopes.is_empty() {
+            let within = principal.scopes.iter();
+            return Held::Within(within.filter_map(|s| part_of(export, &s.path)).collect());
+        }
+        match principal.method {
+            Method::Anonymous => Held::Here,
+            _ => Held::Nowhere,
+        }
     }
 
     /// What a request may do, and what it is in its export.
@@ -176,6 +190,16 @@ impl ExportStore {
         }
         Ok((located, inner, terms))
     }
+}
+
+/// The part of an export that a scope covers, as a path in its directory; `None` if it is none.
+fn part_of(export: &Export, scope: &[u8]) -> Option<Vec<u8>> {
+    let scope = Clean::of("", scope).ok()?;
+    if export.name.is_empty() || scope.path.is_empty() {
+        return Some(scope.path);
+    }
+    let (name, inner) = scope.split_first();
+    (name == export.name).then(|| inner.to_vec())
 }
 
 /// Checks a request in its directory, and takes the share of it. Without a quota there is nothing

@@ -1,24 +1,33 @@
 //! What a peer may cost before it is known, and what a user may hold open.
 //!
-//! A [`Guard`] counts three things: handshakes that run (in all, and from one address), failed
-//! proofs of an address, and the sessions and channels of a user. Counts of what runs are given
-//! back when the [`Handshake`] or the [`Slot`] is dropped, so that no path of the program can
-//! forget to.
+//! A [`Guard`] counts four things: handshakes that run (in all, and from one address), failed
+//! proofs of an address, guesses at the password of a user, and the sessions and channels of a
+//! user. Counts of what runs are given back when the [`Handshake`] or the [`Slot`] is dropped, so
+//! that no path of the program can forget to.
 //!
 //! After [`Limits::failures_free`] failures an address has to wait: one second, then two, then
-//! four, up to five minutes. Fifteen minutes without a failure, or a success, forgive all. An IPv6
-//! address stands for its network of 64 bits, since whoever has one address there has them all.
+//! four, up to five minutes. Fifteen minutes without a failure forgive all. Who proves to be a user
+//! is forgiven what this address failed at this user, and not what it failed at others: an account
+//! of one's own is no way to guess at those of others. A login that names nobody forgives nothing.
+//! An IPv6 address stands for its network of 64 bits, since whoever has one address there has them
+//! all.
+//!
+//! After [`Limits::guesses_free`] wrong passwords, whatever addresses they came from, a user has to
+//! wait before the next one is looked at: eight seconds at most, so that nobody is locked out for
+//! good. It holds for passwords alone, and not for addresses from which this user came in before
+//! ([`Guard::succeeded`]).
 //!
 //! This does not limit how long a handshake takes: its owner has a deadline for that.
 
 mod failures;
+mod familiar;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +35,17 @@ use std::time::Duration;
 
 use xdfs_proto::{Code, Fault, Retry};
 
-use failures::{Failures, Network};
+pub(crate) use failures::Network;
+use failures::{Failures, UserHash};
+use familiar::Familiar;
 
 /// When a place is likely to be free again, in milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
+/// The longest wait of an address.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The longest wait of a user: ten thousand guesses a day at most, and no more than a nuisance for
+/// one who comes from somewhere else than ever before.
+const USER_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// What a guard allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +56,10 @@ pub struct Limits {
     pub handshakes_per_address_max: usize,
     /// Failures of an address before it has to wait; the last of them is the first to cost time.
     pub failures_free: u32,
-    /// Addresses whose failures are remembered.
+    /// Wrong passwords of a user, from all addresses together, before the user has to wait.
+    pub guesses_free: u32,
+    /// Addresses whose failures are remembered; also the users, and the pairs of both that are
+    /// familiar.
     pub addresses_max: usize,
     /// Sessions at once of one user.
     pub sessions_per_user_max: usize,
@@ -58,6 +77,7 @@ impl Default for Limits {
             handshakes_max: 256,
             handshakes_per_address_max: 32,
             failures_free: 3,
+            guesses_free: 10,
             addresses_max: 65_536,
             sessions_per_user_max: 64,
             channels_per_user_max: 4096,
@@ -75,6 +95,8 @@ pub struct Guard {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
+    /// Makes hashes of names that nobody outside can foresee.
+    names: RandomState,
     state: Mutex<State>,
 }
 
@@ -82,7 +104,9 @@ struct Shared {
 struct State {
     handshakes: usize,
     by_network: HashMap<Network, usize>,
-    failures: Failures,
+    failures: Failures<Network>,
+    guesses: Failures<UserHash>,
+    familiar: Familiar,
     sessions: HashMap<String, usize>,
     channels: HashMap<String, usize>,
 }
@@ -94,13 +118,16 @@ impl Guard {
         let state = State {
             handshakes: 0,
             by_network: HashMap::new(),
-            failures: Failures::new(limits.failures_free, limits.addresses_max),
+            failures: Failures::new(limits.failures_free, limits.addresses_max, WAIT_MAX),
+            guesses: Failures::new(limits.guesses_free, limits.addresses_max, USER_WAIT_MAX),
+            familiar: Familiar::new(limits.addresses_max),
             sessions: HashMap::new(),
             channels: HashMap::new(),
         };
         Self {
             shared: Arc::new(Shared {
                 limits,
+                names: RandomState::new(),
                 state: Mutex::new(state),
             }),
         }
@@ -140,20 +167,50 @@ impl Guard {
         })
     }
 
-    /// Notes that a peer at `address` failed to prove who it is, and says how long this address has
-    /// to wait now; zero while failures are free.
-    pub fn failed(&self, address: IpAddr, now: Duration) -> Duration {
-        let network = Network::of(address);
+    /// Notes that a peer at `address` failed to prove that it is `user`, and says how long this
+    /// address has to wait now; zero while failures are free.
+    pub fn failed(&self, address: IpAddr, user: &str, now: Duration) -> Duration {
+        let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let mut state = self.shared.lock();
-        state.failures.add(network, now);
+        state.failures.add(network, user, now);
         state.failures.wait(network, now).unwrap_or_default()
     }
 
-    /// Notes that a peer at `address` proved who it is: its failures are forgiven. (Who has an
-    /// account can use it to go on guessing at another: each success buys as many free failures as
-    /// there are.)
-    pub fn succeeded(&self, address: IpAddr) {
-        self.shared.lock().failures.forgive(Network::of(address));
+    /// Notes a wrong password of `user`, besides the failure of the address.
+    pub fn guessed(&self, user: &str, now: Duration) {
+        let user = self.shared.names.hash_one(user);
+        self.shared.lock().guesses.add(user, user, now);
+    }
+
+    /// Whether a password of `user` that comes from `address` may be looked at now.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong ones, from whatever
+    /// address, and the user hasn't come in from this one before.
+    pub fn may_guess(&self, address: IpAddr, user: &str, now: Duration) -> Result<(), Fault> {
+        let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
+        let state = self.shared.lock();
+        match state.guesses.wait(user, now) {
+            Some(wait) if !state.familiar.contains(network, user) => {
+                let cause = "too many wrong passwords of this user came in";
+                let mut fault = refusal("authenticate", cause, milliseconds(wait));
+                fault.hint += ", or come with a key";
+                Err(fault)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that a peer at `address` that asked for `wanted` (which may be empty) proved to be
+    /// `user`: what this address failed at them is forgiven, and the user is familiar there. Not to
+    /// be called for who proved nothing.
+    pub fn succeeded(&self, address: IpAddr, wanted: &str, user: &str) {
+        let network = Network::of(address);
+        let hash = |name: &str| self.shared.names.hash_one(name);
+        let mut state = self.shared.lock();
+        state.failures.forgive(network, hash(wanted));
+        state.failures.forgive(network, hash(user));
+        state.familiar.add(network, hash(user));
     }
 
     /// Takes a place for a session of `user`.

@@ -8,6 +8,7 @@ fn limits() -> Limits {
         handshakes_max: 4,
         handshakes_per_address_max: 2,
         failures_free: 3,
+        guesses_free: 5,
         addresses_max: 8,
         sessions_per_user_max: 2,
         channels_per_user_max: 3,
@@ -75,11 +76,11 @@ fn handshakes_are_bounded_over_all_addresses() {
 fn the_delay_doubles_up_to_its_bound() {
     let guard = guard();
     let mut now = at(10);
-    assert_eq!(guard.failed(v4(1), now), Duration::ZERO);
-    assert_eq!(guard.failed(v4(1), now), Duration::ZERO);
+    assert_eq!(guard.failed(v4(1), "alice", now), Duration::ZERO);
+    assert_eq!(guard.failed(v4(1), "alice", now), Duration::ZERO);
     drop(guard.begin(v4(1), now).unwrap());
     for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300] {
-        assert_eq!(guard.failed(v4(1), now), at(seconds));
+        assert_eq!(guard.failed(v4(1), "alice", now), at(seconds));
         assert_eq!(refused(guard.begin(v4(1), now)), seconds as u32 * 1000);
         let almost = now + at(seconds) - Duration::from_nanos(1);
         assert_eq!(refused(guard.begin(v4(1), almost)), 1);
@@ -92,9 +93,9 @@ fn the_delay_doubles_up_to_its_bound() {
 
 #[test]
 fn very_many_failures_are_one_delay() {
-    let mut failures = Failures::new(0, 1);
+    let mut failures = Failures::new(0, 1, WAIT_MAX);
     for _ in 0..200 {
-        failures.add(Network::of(v4(1)), at(0));
+        failures.add(Network::of(v4(1)), 0, at(0));
     }
     assert_eq!(failures.wait(Network::of(v4(1)), at(0)), Some(at(300)));
 }
@@ -103,24 +104,24 @@ fn very_many_failures_are_one_delay() {
 fn time_and_success_forgive() {
     let guard = guard();
     for _ in 0..5 {
-        guard.failed(v4(1), at(0));
+        guard.failed(v4(1), "alice", at(0));
     }
     // One second before the end all are remembered, and the time starts anew.
-    assert_eq!(guard.failed(v4(1), at(899)), at(8));
-    assert_eq!(guard.failed(v4(1), at(899 + 900)), Duration::ZERO);
+    assert_eq!(guard.failed(v4(1), "alice", at(899)), at(8));
+    assert_eq!(guard.failed(v4(1), "alice", at(899 + 900)), Duration::ZERO);
     for _ in 0..5 {
-        guard.failed(v4(1), at(2000));
+        guard.failed(v4(1), "alice", at(2000));
     }
-    guard.succeeded(v4(1));
+    guard.succeeded(v4(1), "", "alice");
     drop(guard.begin(v4(1), at(2000)).unwrap());
-    assert_eq!(guard.failed(v4(1), at(2000)), Duration::ZERO);
+    assert_eq!(guard.failed(v4(1), "alice", at(2000)), Duration::ZERO);
 }
 
 #[test]
 fn a_clock_that_goes_back_does_no_harm() {
     let guard = guard();
     for _ in 0..3 {
-        guard.failed(v4(1), at(100));
+        guard.failed(v4(1), "alice", at(100));
     }
     assert_eq!(refused(guard.begin(v4(1), at(50))), 1000);
 }
@@ -129,7 +130,7 @@ fn a_clock_that_goes_back_does_no_harm() {
 fn an_ipv6_network_is_one_address() {
     let guard = guard();
     for last in ["2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::1"] {
-        guard.failed(address(last), at(0));
+        guard.failed(address(last), "alice", at(0));
     }
     refused(guard.begin(address("2001:db8::3"), at(0)));
     drop(guard.begin(address("2001:db8:0:1::1"), at(0)).unwrap());
@@ -142,7 +143,7 @@ fn an_ipv6_network_is_one_address() {
 fn a_mapped_address_is_the_address() {
     let guard = guard();
     for _ in 0..3 {
-        guard.failed(address("::ffff:192.0.2.1"), at(0));
+        guard.failed(address("::ffff:192.0.2.1"), "alice", at(0));
     }
     refused(guard.begin(v4(1), at(0)));
     // Else all of IPv4 would be one network.
@@ -151,17 +152,17 @@ fn a_mapped_address_is_the_address() {
 
 #[test]
 fn the_table_is_bounded() {
-    let mut failures = Failures::new(3, 8);
+    let mut failures = Failures::new(3, 8, WAIT_MAX);
     for last in 0..=255 {
-        failures.add(Network::of(v4(last)), at(last.into()));
+        failures.add(Network::of(v4(last)), 0, at(last.into()));
         assert!(failures.len() <= 8);
     }
     assert_eq!(failures.len(), 8);
     // All forgiven ones are forgotten, whatever they had.
-    failures.add(Network::of(v4(1)), at(5000));
+    failures.add(Network::of(v4(1)), 0, at(5000));
     assert_eq!(failures.len(), 1);
-    let mut none = Failures::new(3, 0);
-    none.add(Network::of(v4(1)), at(0));
+    let mut none = Failures::new(3, 0, WAIT_MAX);
+    none.add(Network::of(v4(1)), 0, at(0));
     assert_eq!(none.len(), 0);
 }
 
@@ -170,43 +171,148 @@ fn an_address_is_not_flushed_by_failures_of_others() {
     let guard = guard();
     let (attacker, now) = (v4(1), at(0));
     for _ in 0..9 {
-        guard.failed(attacker, now);
+        guard.failed(attacker, "alice", now);
     }
     // Twice as many others as the table has places, each with as many failures as are free.
     for last in 100..116 {
-        guard.failed(v4(last), now);
-        guard.failed(v4(last), now);
+        guard.failed(v4(last), "alice", now);
+        guard.failed(v4(last), "alice", now);
     }
     assert_eq!(refused(guard.begin(attacker, now)), 64_000);
 }
 
 #[test]
 fn who_was_displaced_comes_back_with_no_less() {
-    let mut failures = Failures::new(3, 2);
+    let mut failures = Failures::new(3, 2, WAIT_MAX);
     let [a, b, c] = [1, 2, 3].map(|last| Network::of(v4(last)));
     for network in [a, a, a, a, b, b, b, b, b] {
-        failures.add(network, at(0));
+        failures.add(network, 0, at(0));
     }
     // c takes the place of a, which had 4, and a that of b, which has 5, or c's.
-    failures.add(c, at(1));
+    failures.add(c, 0, at(1));
     assert_eq!(failures.wait(a, at(1)), None);
-    failures.add(a, at(2));
+    failures.add(a, 0, at(2));
     assert!(failures.wait(a, at(2)).unwrap() >= at(4));
 }
 
 #[test]
 fn forgiven_records_make_room_before_others_are_displaced() {
-    let mut failures = Failures::new(3, 2);
+    let mut failures = Failures::new(3, 2, WAIT_MAX);
     let [old, b, c] = [1, 2, 3].map(|last| Network::of(v4(last)));
     for _ in 0..9 {
-        failures.add(old, at(0));
+        failures.add(old, 0, at(0));
     }
     for _ in 0..3 {
-        failures.add(b, at(1000));
+        failures.add(b, 0, at(1000));
     }
-    failures.add(c, at(1000));
+    failures.add(c, 0, at(1000));
     assert_eq!(failures.wait(c, at(1000)), None);
     assert_eq!(failures.wait(b, at(1000)), Some(at(1)));
+}
+
+/// An account of one's own, or none at all, is no way to guess at those of others.
+#[test]
+fn a_success_forgives_what_failed_at_this_user_alone() {
+    let guard = guard();
+    for now in 0..2 {
+        guard.failed(v4(1), "alice", at(now));
+        guard.succeeded(v4(1), "", "mallory");
+    }
+    guard.failed(v4(1), "mallory", at(2));
+    guard.succeeded(v4(1), "mallory", "mallory");
+    drop(guard.begin(v4(1), at(2)).unwrap());
+    guard.failed(v4(1), "alice", at(2));
+    guard.succeeded(v4(1), "mallory", "mallory");
+    refused(guard.begin(v4(1), at(2)));
+    // What was tried without a name is forgiven when the name is known.
+    guard.failed(v4(2), "", at(2));
+    guard.failed(v4(2), "", at(2));
+    guard.succeeded(v4(2), "", "bob");
+    assert_eq!(guard.failed(v4(2), "bob", at(2)), Duration::ZERO);
+    guard.succeeded(v4(2), "bob", "bob");
+    assert_eq!(guard.shared.lock().failures.len(), 1);
+}
+
+/// More users than an address has shares for: what isn't known to be somebody's isn't forgiven.
+#[test]
+fn failures_at_many_users_are_not_forgiven_by_few() {
+    let guard = guard();
+    for user in ["a", "b", "c", "d", "e", "f", "g"] {
+        guard.failed(v4(1), user, at(0));
+    }
+    guard.succeeded(v4(1), "g", "g");
+    refused(guard.begin(v4(1), at(0)));
+}
+
+#[test]
+fn a_user_under_attack_from_many_addresses_waits_and_not_for_long() {
+    let guard = guard();
+    let mut now = at(0);
+    guard.succeeded(v4(9), "alice", "alice");
+    for last in 10..15 {
+        guard.may_guess(v4(last), "alice", now).unwrap();
+        guard.guessed("alice", now);
+    }
+    for seconds in [1, 2, 4, 8, 8, 8, 8] {
+        assert_eq!(
+            refused(guard.may_guess(v4(1), "alice", now)),
+            seconds * 1000
+        );
+        // Others don't wait, nor does the user where it came from before.
+        guard.may_guess(v4(1), "bob", now).unwrap();
+        guard.may_guess(v4(9), "alice", now).unwrap();
+        now += at(seconds.into());
+        guard.may_guess(v4(1), "alice", now).unwrap();
+        guard.guessed("alice", now);
+    }
+    // A login elsewhere doesn't give the attackers new guesses.
+    guard.succeeded(v4(7), "alice", "alice");
+    refused(guard.may_guess(v4(1), "alice", now));
+    guard.may_guess(v4(7), "alice", now).unwrap();
+}
+
+#[test]
+fn familiar_addresses_are_bounded() {
+    let mut familiar = Familiar::new(2);
+    let [a, b, c] = [1, 2, 3].map(|last| Network::of(v4(last)));
+    for network in [a, b, a, c] {
+        familiar.add(network, 5);
+    }
+    let known = [a, b, c].map(|network| familiar.contains(network, 5));
+    assert_eq!(known, [false, true, true]);
+    assert!(!familiar.contains(c, 6));
+    let mut none = Familiar::new(0);
+    none.add(a, 5);
+    assert!(!none.contains(a, 5));
+}
+
+/// A handshake that is refused takes no place, neither among all nor among those of its address.
+#[test]
+fn refusals_take_no_place() {
+    let guard = guard();
+    let counts = || {
+        let state = guard.shared.lock();
+        let of_address = state.by_network.get(&Network::of(v4(1))).copied();
+        (state.handshakes, state.by_network.len(), of_address)
+    };
+    let held = [guard.begin(v4(1), at(0)), guard.begin(v4(1), at(0))].map(Result::unwrap);
+    let before = counts();
+    for _ in 0..5 {
+        refused(guard.begin(v4(1), at(0)));
+        assert_eq!(counts(), before);
+    }
+    let others = [guard.begin(v4(2), at(0)), guard.begin(v4(2), at(0))].map(Result::unwrap);
+    // Full for everybody.
+    refused(guard.begin(v4(3), at(0)));
+    drop(others);
+    assert_eq!(counts(), before);
+    for now in 0..3 {
+        guard.failed(v4(1), "alice", at(now));
+    }
+    refused(guard.begin(v4(1), at(2)));
+    assert_eq!(counts(), before);
+    drop(held);
+    assert_eq!(counts(), (0, 0, None));
 }
 
 #[test]

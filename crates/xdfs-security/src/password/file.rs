@@ -51,6 +51,12 @@ impl UsersFile {
         self
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads the file, of at most 4 MiB.
     ///
     /// # Errors

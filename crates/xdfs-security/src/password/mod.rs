@@ -26,12 +26,14 @@
 //! (UTF-8, without normalization). Who calls: the client's [`PasswordClient`], the server's
 //! [`PasswordServer`] with [`Users`]; `xdfs user` calls [`UsersFile`].
 
+mod cached;
 mod client;
 mod derive;
 mod file;
 mod server;
 mod users;
 
+pub use cached::CachedUsers;
 pub use client::PasswordClient;
 pub use derive::Parameters;
 pub use file::UsersFile;

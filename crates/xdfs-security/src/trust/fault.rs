@@ -109,6 +109,17 @@ pub(super) fn unknown(host: &str, shown: Fingerprint) -> Fault {
     ))
 }
 
+pub(super) fn ambient(host: &str, shown: Fingerprint) -> Fault {
+    let cause = format!(
+        "its key {shown} isn't known, and a token or ticket from the environment isn't shown to a \
+         server that nobody vouches for"
+    );
+    untrusted(host, cause).hint(format!(
+        "if this is what the server shows at its start, run `xdfs trust add {host} {shown}` or \
+         give --pin; or name what to show it: --token-file, --ticket-file, --key"
+    ))
+}
+
 pub(super) fn unsigned(host: &str, error: &Error) -> Fault {
     let cause = match error {
         Error::InvalidCertificate(error) => error.to_string(),

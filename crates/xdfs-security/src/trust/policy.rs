@@ -29,6 +29,9 @@ pub enum NewHosts {
     Accept,
     /// Refuse it.
     Refuse,
+    /// Refuse it, since what is there to show was found in the environment and not named for this
+    /// server: a token in the wrong hands is good elsewhere.
+    RefuseAmbient,
 }
 
 /// Which servers a client believes.

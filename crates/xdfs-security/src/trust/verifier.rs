@@ -72,6 +72,7 @@ impl Verifier {
         match self.new_hosts {
             NewHosts::Accept => Ok(How::FirstUse(shown)),
             NewHosts::Refuse => Err(fault::unknown(&self.host, shown)),
+            NewHosts::RefuseAmbient => Err(fault::ambient(&self.host, shown)),
         }
     }
 

@@ -276,7 +276,8 @@ pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
     let mut first = Ok(());
     for (_, system) in &systems {
         // The others are made durable all the same.
-        first = first.and(system.sync_all());
+        let synced = system.sync_all();
+        first = first.and(synced);
     }
     first?;
     let mut registry = registry();

@@ -47,6 +47,10 @@ pub(super) struct Earlier {
     pub(super) unverified: bool,
 }
 
+/// The durable ranges of a journal, its records of them, and whether they have to be read again
+/// before anybody relies on them.
+pub(super) type Claimed = (FragmentMap, Vec<Fragment>, bool);
+
 impl JournalFile {
     /// A journal for a transfer that starts from nothing.
     pub(super) fn new(request: &SinkRequest) -> Self {
@@ -77,8 +81,8 @@ impl JournalFile {
         self.header.block_size
     }
 
-    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is none,
-    /// or none that can be trusted.
+    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is
+    /// none, or none that can be trusted.
     pub(super) fn load(
         dir: &Dir,
         names: &HiddenNames,
@@ -140,7 +144,7 @@ impl JournalFile {
         dir: &Dir,
         names: &HiddenNames,
         request: &SinkRequest,
-    ) -> io::Result<Option<(Publication, FragmentMap, Vec<Fragment>, bool)>> {
+    ) -> io::Result<Option<(Publication, Claimed)>> {
         let wanted = Self::new(request).header;
         let Some((_, _, parsed)) = read(dir, names, request, &wanted)? else {
             return Ok(None);
@@ -158,7 +162,7 @@ impl JournalFile {
         if !is_whole || (unverified && parsed.header.digest == DigestKind::None) {
             return Ok(None);
         }
-        Ok(Some((publication, durable, records, unverified)))
+        Ok(Some((publication, (durable, records, unverified))))
     }
 
     /// Removes the journal of a name; `false` if there was none.
@@ -229,7 +233,12 @@ impl JournalFile {
     /// Lets the next write to the file fail as on a full disk.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn fill_the_disk_for_test(&mut self) {
-        self.file = Some(File::options().write(true).open("/dev/full").unwrap());
+        self.file = Some(
+            File::options()
+                .write(true)
+                .open("/dev/full")
+                .expect("it is on every Linux"),
+        );
     }
 
     /// Replaces the journal by one with `all` in it.

@@ -16,6 +16,7 @@ mod partial;
 mod path;
 mod published;
 mod reread;
+mod root;
 mod sink;
 mod source;
 mod target;
@@ -29,16 +30,19 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Entry, Failures, Keep, PackWriter, Wish};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_proto::{Code, Fault};
-use xdfs_sys::fs::{self, Dir, SyncKind};
+use xdfs_sys::fs::{self, Dir, FileKind, SyncKind};
 
+use self::root::Root;
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
 /// A store of local files.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
     /// The directory that no path leaves; `None` for the ordinary rules.
-    root: Option<Arc<Dir>>,
+    root: Option<Arc<Root>>,
     read_only: bool,
+    /// Symbolic links keep their names, and get no others.
+    keeps_links: bool,
 }
 
 /// What [`LocalStore::remove_tree`] tells: a path that was removed, and what it was.
@@ -54,9 +58,33 @@ impl LocalStore {
             Fault::from_io("open the root", dir.as_os_str().as_encoded_bytes(), &error)
         })?;
         Ok(Self {
-            root: Some(Arc::new(root)),
+            root: Some(Arc::new(Root::new(root))),
             read_only,
+            keeps_links: false,
         })
+    }
+
+    /// The same for paths in these parts of the root: what a path leads to lies beneath the deepest
+    /// of them that covers it, whatever links stand there, and links keep their names as with
+    /// [`keeping_links`](Self::keeping_links). Without a root there are no parts.
+    #[must_use]
+    pub fn within(self, scopes: &[Vec<u8>]) -> Self {
+        let root = self.root.map(|root| Arc::new(root.within(scopes)));
+        Self {
+            root,
+            keeps_links: true,
+            ..self
+        }
+    }
+
+    /// The same without renaming and linking of symbolic links: what a link means depends on where
+    /// it stands.
+    #[must_use]
+    pub fn keeping_links(self) -> Self {
+        Self {
+            keeps_links: true,
+            ..self
+        }
     }
 
     /// A store whose paths are those of this process.
@@ -65,7 +93,18 @@ impl LocalStore {
         Self {
             root: None,
             read_only: false,
+            keeps_links: false,
         }
+    }
+
+    /// Refuses what would give a symbolic link another name, where that isn't done. The fault has
+    /// no path.
+    fn check_kept(&self, kind: FileKind) -> Result<(), Fault> {
+        if self.keeps_links && kind == FileKind::Symlink {
+            let cause = "symbolic links are renamed and linked by those who may make them";
+            return Err(Fault::new(Code::PermissionDenied, "", cause));
+        }
+        Ok(())
     }
 
     fn refuse_read_only(&self, request: &SinkRequest) -> Result<(), Fault> {

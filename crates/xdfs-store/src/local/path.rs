@@ -7,8 +7,9 @@ use std::io;
 use std::path::PathBuf;
 
 use xdfs_proto::{Code, Fault};
-use xdfs_sys::fs::{self, Dir, ResolveError};
+use xdfs_sys::fs::{self, ResolveError};
 
+use super::root::Root;
 use super::source::look_first;
 
 pub(super) const OPEN_SOURCE: &str = "open the source";
@@ -133,18 +134,17 @@ pub(super) fn is_separator(byte: &u8) -> bool {
 }
 
 /// Opens a source of a peer.
-pub(super) fn open_source_beneath(root: &Dir, path: &[u8]) -> Result<std::fs::File, Fault> {
+pub(super) fn open_source_beneath(root: &Root, path: &[u8]) -> Result<std::fs::File, Fault> {
     check_bytes(OPEN_SOURCE, path)?;
     let (_, last) = split(path);
     if is_hidden_name(last) {
         return Err(hidden_fault(OPEN_SOURCE, path));
     }
-    look_first(root.find_beneath(beneath(path)).ok(), path)?;
-    root.open_for_reading_beneath(beneath(path))
-        .map_err(|error| match error {
-            ResolveError::Io(error) => open_source_fault(path, &error),
-            error => resolve_fault(OPEN_SOURCE, path, &error),
-        })
+    look_first(root.find(path).ok(), path)?;
+    root.open_for_reading(path).map_err(|error| match error {
+        ResolveError::Io(error) => open_source_fault(path, &error),
+        error => resolve_fault(OPEN_SOURCE, path, &error),
+    })
 }
 
 /// The fault of a source that can't be opened.

@@ -13,7 +13,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, FileKind};
 
 use super::journal::Publication;
-use super::journal_file::JournalFile;
+use super::journal_file::{Claimed, JournalFile};
 use super::partial;
 use super::path::{HiddenNames, OPEN_TARGET};
 use super::reread::Reread;
@@ -41,9 +41,11 @@ pub(super) fn is_published(
     Ok(found.is_some())
 }
 
-type Found = (FragmentMap, Vec<Fragment>, bool);
-
-fn find(target: &Target, names: &HiddenNames, request: &SinkRequest) -> io::Result<Option<Found>> {
+fn find(
+    target: &Target,
+    names: &HiddenNames,
+    request: &SinkRequest,
+) -> io::Result<Option<Claimed>> {
     let Some(meta) = target.dir.meta_of(&target.name)? else {
         return Ok(None);
     };
@@ -51,7 +53,7 @@ fn find(target: &Target, names: &HiddenNames, request: &SinkRequest) -> io::Resu
         return Ok(None);
     }
     let found = JournalFile::publication(&target.dir, names, request)?;
-    let Some((publication, durable, records, unverified)) = found else {
+    let Some((publication, claimed)) = found else {
         return Ok(None);
     };
     let there = Publication {
@@ -60,7 +62,7 @@ fn find(target: &Target, names: &HiddenNames, request: &SinkRequest) -> io::Resu
         mtime_ns: meta.mtime_ns,
     };
     let is_that = there == publication && meta.identity.is_some();
-    Ok(is_that.then_some((durable, records, unverified)))
+    Ok(is_that.then_some(claimed))
 }
 
 impl PublishedSink {

@@ -450,7 +450,7 @@ impl LocalSink {
     }
 
     /// Makes the name durable, after which nothing has to be recognised any more.
-    fn finish_publication(&mut self) -> Result<(), Fault> {
+    fn finish_publication(&self) -> Result<(), Fault> {
         self.target
             .dir
             .sync()

@@ -2,6 +2,7 @@
 
 use xdfs_proto::digest::{DigestKind, FragmentState};
 
+use super::super::root::Root;
 use super::*;
 
 fn request() -> SinkRequest {
@@ -22,7 +23,7 @@ fn request() -> SinkRequest {
 }
 
 fn sink(dir: &std::path::Path, request: &SinkRequest) -> LocalSink {
-    let root = fs::Dir::open(dir).unwrap();
+    let root = Root::new(fs::Dir::open(dir).unwrap());
     let target = Target::resolve(Some(&root), request).unwrap();
     let names = HiddenNames::of(&target.name);
     let Partial { file, .. } = Partial::open(&target, &names).unwrap();
@@ -139,7 +140,7 @@ fn a_journal_that_failed_is_written_anew() {
 }
 
 fn reopened(dir: &std::path::Path) -> OpenedSink {
-    let root = fs::Dir::open(dir).unwrap();
+    let root = Root::new(fs::Dir::open(dir).unwrap());
     let target = Target::resolve(Some(&root), &request()).unwrap();
     open(target, &request()).unwrap()
 }
@@ -182,7 +183,7 @@ fn a_publication_may_be_broken_off_anywhere() {
         assert_eq!(target.exists(), steps > 1);
         if steps > 3 {
             // Nobody could know any more, had the answer not been on its way.
-            let root = fs::Dir::open(dir.path()).unwrap();
+            let root = Root::new(fs::Dir::open(dir.path()).unwrap());
             let resolved = Target::resolve(Some(&root), &request()).unwrap();
             let fault = open(resolved, &request()).unwrap_err();
             assert_eq!(fault.code, Code::AlreadyExists);
@@ -233,7 +234,7 @@ fn another_target_is_not_taken_for_what_was_published() {
         sink.rename().unwrap();
         drop(sink);
         change(&dir.path().join("file"));
-        let root = fs::Dir::open(dir.path()).unwrap();
+        let root = Root::new(fs::Dir::open(dir.path()).unwrap());
         let target = Target::resolve(Some(&root), &wanted).unwrap();
         let fault = open(target, &wanted).unwrap_err();
         assert_eq!(fault.code, Code::AlreadyExists, "{what}");

@@ -157,8 +157,8 @@ fn last_change(meta: &Meta) -> i64 {
 /// In what a file differs from what it was: `None` if it is the same version.
 ///
 /// The time of the last change of anything is what counts, since that of the content can be set
-/// back. A file that lost its last name meanwhile, by a removal or since another one took its place,
-/// has another such time for that reason alone: then it is judged by the rest.
+/// back. A file that lost its last name meanwhile, by a removal or since another one took its
+/// place, has another such time for that reason alone: then it is judged by the rest.
 pub(super) fn difference(before: &Meta, now: &Meta) -> Option<&'static str> {
     let lost_its_name = now.links == 0 && before.links > 0;
     match now.length.cmp(&before.length) {

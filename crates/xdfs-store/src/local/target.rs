@@ -6,6 +6,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{Dir, FileKind, ResolveError};
 
 use super::path::{self, OPEN_TARGET};
+use super::root::Root;
 use crate::SinkRequest;
 
 /// A target that has been resolved. From here on nothing depends on the path any more.
@@ -21,7 +22,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Finds the directory and the name of a request, beneath `root` if there is one.
-    pub(super) fn resolve(root: Option<&Dir>, request: &SinkRequest) -> Result<Self, Fault> {
+    pub(super) fn resolve(root: Option<&Root>, request: &SinkRequest) -> Result<Self, Fault> {
         let asked = &request.path;
         path::check_bytes(OPEN_TARGET, asked)?;
         if root.is_none() && asked.is_empty() {
@@ -126,9 +127,9 @@ impl Target {
     }
 }
 
-fn open_dir(root: Option<&Dir>, path: &[u8]) -> Result<Dir, ResolveError> {
+fn open_dir(root: Option<&Root>, path: &[u8]) -> Result<Dir, ResolveError> {
     match root {
-        Some(root) => root.open_dir_beneath(path::beneath(path)),
+        Some(root) => root.open(path),
         None => Ok(Dir::open(&xdfs_sys::fs::path_from_bytes(path)?)?),
     }
 }

@@ -456,3 +456,48 @@ fn what_is_live_says_the_same_when_it_is_written_anew() {
         assert_eq!(seen[0], seen[1]);
     }
 }
+
+/// A power cut writes some sectors of what was appended and not others, and may leave the length:
+/// what comes after the first that is missing claims nothing, then and when more was appended.
+#[test]
+fn sectors_that_are_missing_end_the_journal() {
+    const SECTOR: usize = 512;
+    const COUNT: u64 = 200;
+    let name = |n: u64| format!("d{n:03}").into_bytes();
+    let (_folder, path) = place();
+    let (mut journal, _) = open(&path);
+    let records: Vec<_> = (0..COUNT)
+        .map(|n| Record::Directory(name(n), totals(n)))
+        .collect();
+    journal.append(&records, true).unwrap();
+    drop(journal);
+    let whole = std::fs::read(&path).unwrap();
+    let record_bytes = (whole.len() - HEADER_BYTES) / records.len();
+    let borders = (SECTOR..whole.len()).step_by(SECTOR);
+    for at in borders {
+        for is_rest_missing in [true, false] {
+            let mut torn = whole.clone();
+            let end = match is_rest_missing {
+                true => torn.len(),
+                false => torn.len().min(at + SECTOR),
+            };
+            torn[at..end].fill(0);
+            std::fs::write(&path, &torn).unwrap();
+            let (mut journal, earlier) = open(&path);
+            let whole_ones = (at - HEADER_BYTES) / record_bytes;
+            for n in 0..COUNT {
+                let is_found = earlier.finished(&name(n)).is_some();
+                assert_eq!(is_found, n < whole_ones as u64, "byte {at}, record {n}");
+            }
+            // Nothing of the tail stands behind what is appended.
+            let left = path.metadata().unwrap().len();
+            assert_eq!(left, (HEADER_BYTES + whole_ones * record_bytes) as u64);
+            let more = Record::Directory(b"more".to_vec(), totals(1));
+            journal.append(&[more], true).unwrap();
+            drop(journal);
+            let (_, again) = open(&path);
+            assert!(again.finished(b"more").is_some());
+            assert!(again.finished(&name(whole_ones as u64)).is_none());
+        }
+    }
+}

@@ -1,7 +1,8 @@
-//! The order in which system calls make things durable, as `strace` sees it: whatever is claimed has
-//! been made durable by then, and so has what says so.
+//! The order in which system calls make things durable, as `strace` sees it: whatever is claimed
+//! has been made durable by then, and so has what says so.
 //!
-//! A test runs itself once more under `strace`, in the part of `act_alone`, and reads what that wrote.
+//! A test runs itself once more under `strace`, in the part of `act_alone`, and reads what that
+//! wrote.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,25 +119,25 @@ fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
         .arg(&log)
         .args(["-e", "signal=none", "-e"])
         .arg(
-            "trace=write,writev,pwrite64,pwritev,pwritev2,copy_file_range,ftruncate,fallocate,fsync,\
-             fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,openat",
+            "trace=write,writev,pwrite64,pwritev,pwritev2,copy_file_range,ftruncate,fallocate,\
+             fsync,fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,openat",
         )
-        .arg(std::env::current_exe().unwrap())
+        .arg(std::env::current_exe().expect("a program that runs"))
         .args(["--exact", "order::act_alone", "--ignored", "--nocapture"])
         .env(PART, part)
         .env(DIR, dir)
         .output();
     let Ok(output) = status else {
-        eprintln!("skipped: there is no strace here");
+        xdfs_testkit::skip::test("there is no strace here");
         return None;
     };
     let text = String::from_utf8_lossy(&output.stderr);
     if text.contains("Operation not permitted") && !log.exists() {
-        eprintln!("skipped: strace may not trace here");
+        xdfs_testkit::skip::test("strace may not trace here");
         return None;
     }
     assert!(output.status.success(), "{text}");
-    let log = std::fs::read_to_string(&log).unwrap();
+    let log = std::fs::read_to_string(&log).expect("strace wrote it");
     let steps: Vec<Step> = log.lines().filter_map(|line| step(line, dir)).collect();
     assert!(
         steps.iter().any(|step| matches!(step, Step::Claimed(_))),

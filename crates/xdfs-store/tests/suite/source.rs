@@ -38,13 +38,7 @@ fn only_regular_files_are_read() {
         }
     };
     let fifo = dir.path().join("fifo");
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
+    xdfs_testkit::tree::make_pipe(&fifo).unwrap();
     // Nobody writes to it: a wait for a writer would never end.
     refused(&fifo, Code::NotRegularFile);
     let socket = dir.path().join("socket");
@@ -74,8 +68,7 @@ fn who_waits_to_write_into_a_pipe_hears_nothing_of_a_refusal() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.unwrap().success());
+    xdfs_testkit::tree::make_pipe(&fifo).unwrap();
     let is_open = AtomicBool::new(false);
     let store = rooted(dir.path());
     std::thread::scope(|scope| {

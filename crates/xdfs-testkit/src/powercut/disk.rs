@@ -450,7 +450,10 @@ mod tests {
             .unwrap()
             .set_len(1 << 20)
             .unwrap();
-        State::new(&Image::load(&path).unwrap(), &[0x8000..0x9000])
+        State::new(
+            &Image::load(&path).unwrap(),
+            std::slice::from_ref(&(0x8000..0x9000)),
+        )
     }
 
     /// Numbers of sectors that hold `byte`, of the first 64.

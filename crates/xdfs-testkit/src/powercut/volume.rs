@@ -10,6 +10,9 @@ use std::time::Duration;
 use super::run;
 use crate::wait;
 
+/// The one superblock of ext4, with what stands before it.
+const EXT4_SUPERBLOCK: Range<u64> = 0..4096;
+
 /// How long something may hold a file system that is to be unmounted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -55,7 +58,7 @@ impl Kind {
     #[must_use]
     pub fn superblocks(self) -> &'static [Range<u64>] {
         match self {
-            Self::Ext4 => &[0..4096],
+            Self::Ext4 => std::slice::from_ref(&EXT4_SUPERBLOCK),
             Self::Xfs => &[],
             Self::Btrfs => &[0x1_0000..0x1_1000, 0x400_0000..0x400_1000],
         }

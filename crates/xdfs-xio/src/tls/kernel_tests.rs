@@ -14,6 +14,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ServerConfig, SupportedCipherSuite};
 use xdfs_sys::poll::{Poller, Token};
 
+use super::tests::pattern;
 use super::{PROTOCOL, TlsStream, kernel};
 use crate::tcp::{TcpListener, TcpStream};
 use crate::{Capabilities, Endpoint, Listener, Offload, Stream};
@@ -216,12 +217,6 @@ impl Pair {
         transfer(&mut self.client, &mut self.server, len);
         transfer(&mut self.server, &mut self.client, len);
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
-        .collect()
 }
 
 /// Sends bytes from one to the other in pieces of several sizes, and compares them.

@@ -137,6 +137,11 @@ impl Records {
         })
     }
 
+    /// Bytes that were read from the transport and not given to a caller.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.left.capacity() + self.content.capacity() + self.message.capacity()
+    }
+
     /// Lets the kernel make the records, if it can and there is a socket for it. From now on
     /// nothing may be clear.
     pub(super) fn offload(&mut self, inner: &dyn Stream) {

@@ -204,3 +204,41 @@ fn header(length: usize) -> [u8; HEADER_BYTES] {
 pub(super) fn damaged(why: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::cipher::Iv;
+
+    use super::*;
+
+    fn direction(sequence: u64) -> Direction {
+        let secrets = ConnectionTrafficSecrets::Chacha20Poly1305 {
+            key: [7; 32].into(),
+            iv: Iv::new([9; 12]),
+        };
+        Direction::new((sequence, secrets)).unwrap()
+    }
+
+    /// A key protects 2^24 records: the last of them goes through, and the one after it doesn't.
+    #[test]
+    fn a_key_protects_as_many_records_as_it_may_and_no_more() {
+        let (mut seal, mut open) = (direction(RECORDS_MAX - 2), direction(RECORDS_MAX - 2));
+        let (mut record, mut content) = ([0; 64], [0; 64]);
+        for byte in [b'a', b'b'] {
+            let n = seal.seal(APPLICATION_DATA, &[byte], &mut record).unwrap();
+            let header = *record.first_chunk().unwrap();
+            let body = &record[HEADER_BYTES..n];
+            let opened = open.open(header, body, &mut content).unwrap();
+            assert_eq!((opened, content[0]), ((APPLICATION_DATA, 1), byte));
+        }
+        let n = OVERHEAD_BYTES + 1;
+        seal.seal(APPLICATION_DATA, b"c", &mut record).unwrap_err();
+        // The one that a peer without this bound would send.
+        let mut lax = direction(RECORDS_MAX);
+        lax.records_max += 1;
+        lax.seal(APPLICATION_DATA, b"c", &mut record).unwrap();
+        let header = *record.first_chunk().unwrap();
+        open.open(header, &record[HEADER_BYTES..n], &mut content)
+            .unwrap_err();
+    }
+}

@@ -47,6 +47,8 @@ struct Opening {
     /// Bytes that were read and not yet given to rustls, which gets complete records only: what it
     /// had taken of others would be lost when the records change hands.
     left: Vec<u8>,
+    /// Bytes that rustls got during the handshake: it keeps those of a message that isn't complete.
+    given: usize,
     /// The transport ended.
     ended: bool,
 }
@@ -69,6 +71,8 @@ impl Opening {
     ) -> io::Result<()> {
         if self.record_length(0).is_none() {
             let have = self.left.len();
+            // Not twice as much as there was: what a stranger costs counts.
+            self.left.reserve_exact(READ_BYTES);
             self.left.resize(have + READ_BYTES, 0);
             let result = read_once(inner, &mut [IoSliceMut::new(&mut self.left[have..])]);
             self.left.truncate(have + *result.as_ref().unwrap_or(&0));
@@ -87,6 +91,7 @@ impl Opening {
         {
             let mut record = &self.left[used..used + length];
             used += length;
+            self.given = self.given.saturating_add(length);
             while !record.is_empty() {
                 self.connection.read_tls(&mut record)?;
                 if let Err(error) = self.connection.process_new_packets() {
@@ -264,6 +269,7 @@ impl TlsStream {
             layer: Layer::Opening(Opening {
                 connection: Box::new(connection),
                 left: Vec::new(),
+                given: 0,
                 ended: false,
             }),
             connected,
@@ -433,6 +439,18 @@ impl Stream for TlsStream {
                 Layer::Moving(records, _) => records.has_pending(),
                 Layer::Broken => false,
             }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match &self.layer {
+            // A buffer that grows has up to twice the room that it needs.
+            Layer::Opening(opening) if opening.connection.is_handshaking() => {
+                opening.left.capacity() + 2 * opening.given
+            }
+            Layer::Opening(opening) => opening.left.capacity(),
+            Layer::Moving(records, _) => records.held_bytes(),
+            Layer::Broken => 0,
+        }
     }
 
     fn is_worn(&self) -> bool {

@@ -8,6 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Poller, Token};
 
+use super::seal::{APPLICATION_DATA, BODY_BYTES};
 use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Stream};
 
@@ -235,7 +236,7 @@ fn done<T>(result: io::Result<T>) -> Option<T> {
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
         .collect()
@@ -583,6 +584,64 @@ fn keys_wear_out_before_they_are_used_up() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Other, "{error}");
+}
+
+/// A header is enough to refuse a record that is too long: its body isn't waited for.
+#[test]
+fn a_record_that_is_a_byte_too_long_is_refused_by_its_header() {
+    let most = u16::try_from(BODY_BYTES).unwrap();
+    let header = |length: u16| {
+        let [high, low] = length.to_be_bytes();
+        [APPLICATION_DATA, 3, 3, high, low]
+    };
+    let mut pair = Pair::moving(22, 400_000);
+    pipe(&pair.up).bytes.extend(header(most + 1));
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert!(error.to_string().contains("too long"), "{error}");
+    let mut pair = Pair::moving(23, 400_000);
+    pipe(&pair.up).bytes.extend(header(most));
+    let mut buf = vec![0; 64 << 10];
+    for _ in 0..1000 {
+        let read = pair.server.read_vectored(&mut [IoSliceMut::new(&mut buf)]);
+        assert!(done(read).is_none(), "there is nothing to read");
+    }
+    // What is held of it is known.
+    assert!(pair.server.held_bytes() >= header(most).len());
+}
+
+/// What a stranger has the handshake keep is known, and nothing of one that is through.
+#[test]
+fn bytes_of_a_handshake_that_is_not_complete_are_counted() {
+    let (up, down) = (Shared::default(), Shared::default());
+    let server = Pieces {
+        incoming: Arc::clone(&up),
+        outgoing: Arc::clone(&down),
+        numbers: Numbers(5),
+        piece_max: 400_000,
+        interrupts: false,
+    };
+    let mut server = TlsStream::accept(Box::new(server), Arc::clone(&CONFIGS.0)).unwrap();
+    assert_eq!(server.held_bytes(), 0);
+    // A ClientHello of nearly 64 KiB in four records, of which the last lacks a byte.
+    let mut message = vec![1, 0, 0xff, 0xf0];
+    message.resize(4 + 0xfff0 - 1, 0);
+    for piece in message.chunks(16 << 10) {
+        let length = u16::try_from(piece.len().next_multiple_of(2)).unwrap();
+        let [high, low] = length.to_be_bytes();
+        pipe(&up).bytes.extend([22, 3, 1, high, low]);
+        pipe(&up).bytes.extend(piece);
+    }
+    for _ in 0..1000 {
+        let _ = done(server.finish_open());
+    }
+    assert!(pipe(&up).bytes.is_empty());
+    assert!(
+        server.held_bytes() >= message.len(),
+        "{}",
+        server.held_bytes()
+    );
+    assert_eq!(Pair::new(24, 400_000).server.held_bytes(), 0);
 }
 
 #[test]

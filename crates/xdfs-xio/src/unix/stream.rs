@@ -87,7 +87,7 @@ impl Stream for UnixStream {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            integrity: true,
+            integrity: false,
             local: true,
         }
     }

@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xdfs_engine::{Admission, Gate, Place, Proof, Verdict};
@@ -13,13 +15,13 @@ use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_security::export::{Exports, ExportsConfig, Rights};
+use xdfs_security::export::{Exports, ExportsConfig, Rights, Roots};
 use xdfs_security::grid::{self, GridMapFile};
 use xdfs_security::guard::{Guard, Limits as GuardLimits};
 use xdfs_security::identity::{
     ClientCertificates, Fingerprint, Reloading, ServerIdentity, read_certificates,
 };
-use xdfs_security::password::{PasswordServer, UsersFile};
+use xdfs_security::password::{CachedUsers, PasswordServer, UsersFile};
 use xdfs_security::ticket::TicketBox;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
 use xdfs_security::{Binding, Method, Principal};
@@ -31,6 +33,9 @@ use super::audited::{Actor, AuditedStore};
 use super::issuers;
 use super::keys::KeyLists;
 use super::rates::UserRates;
+
+/// How often counts of refusals are looked at.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How a server protects itself: its key, its users, and what each of them may do.
 ///
@@ -97,6 +102,70 @@ impl ServerSecurity {
             takes_clear: false,
         }
     }
+
+    /// The files and folders by which somebody could take the server over, or learn what it keeps.
+    fn own_paths(&self) -> Vec<&Path> {
+        let mut own: Vec<&Path> = vec![&self.folder];
+        own.extend(self.audit.as_deref());
+        let pairs = [&self.certificate, &self.client_authorities];
+        for (one, other) in pairs.into_iter().flatten() {
+            own.extend([one.as_path(), other]);
+        }
+        for issuer in self.tokens.iter().flat_map(|tokens| &tokens.issuers) {
+            own.extend(issuer.jwks_file.as_deref());
+            own.extend(issuer.jwks_authorities.as_deref());
+        }
+        own
+    }
+
+    /// Makes sure that nobody is served what the server itself rests on. `root` is what is served
+    /// without exports; `private` are further paths that must not be. Further lists of the owner's
+    /// keys are left out instead: they aren't the server's, and others may need them there.
+    pub(crate) fn keep_apart(&mut self, root: &Path, private: &[PathBuf]) -> Result<(), Fault> {
+        let paths: Vec<&Path> = match &self.exports {
+            Some(config) => config.export.iter().map(|e| Path::new(&e.path)).collect(),
+            None => vec![root],
+        };
+        let keys = self.folder.join("keys");
+        let own = self.own_paths().into_iter().chain([keys.as_path()]);
+        let own = own.chain(private.iter().map(PathBuf::as_path));
+        keep_apart(paths.iter().copied(), own)?;
+        self.owner_keys.retain(|list| {
+            let apart = keep_apart(paths.iter().copied(), [list.as_path()]);
+            if apart.is_err() {
+                let list = list.display();
+                tracing::warn!(%list, "a list of keys is not used, as it is served itself");
+            }
+            apart.is_ok()
+        });
+        Ok(())
+    }
+}
+
+/// Makes sure that none of the paths `own` lies beneath one of `roots`.
+pub(crate) fn keep_apart<'a>(
+    roots: impl IntoIterator<Item = &'a Path>,
+    own: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Fault> {
+    const OPERATION: &str = "open the root";
+    let io = |e: io::Error| Fault::from_io(OPERATION, "", &e);
+    let roots = Roots::new(roots).map_err(io)?;
+    for path in own {
+        if let Some(root) = roots.holding(path).map_err(io)? {
+            let cause = format!(
+                "{} lies beneath it, which the server or its owner rests on: whoever is let in \
+                 could read it or write to it",
+                path.display()
+            );
+            return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+                .path(root.as_os_str().as_encoded_bytes())
+                .hint(
+                    "serve another directory, or keep those files elsewhere: by `folder` in the \
+                     settings, or for all of them by XDFS_CONFIG_DIR",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// Issues tickets: secrets that let somebody in once.
@@ -138,7 +207,7 @@ pub(crate) struct SecureGate {
 #[derive(Debug)]
 struct Shared {
     keys: KeyLists,
-    users: UsersFile,
+    users: CachedUsers,
     tickets: Tickets,
     tokens: Option<Verifier>,
     grid: Option<GridMapFile>,
@@ -196,9 +265,12 @@ impl SecureGate {
             None => Exports::single(root, rights),
         };
         let audit = match &settings.audit {
-            Some(path) => Audit::open(path)?,
-            None => Audit::none(),
+            Some(path) => Arc::new(Audit::open(path)?),
+            None => Arc::new(Audit::none()),
         };
+        if settings.audit.is_some() {
+            watch(&audit)?;
+        }
         let mut owner_lists = settings.owner_keys;
         owner_lists.push(settings.folder.join("authorized_keys"));
         let tickets = Tickets {
@@ -222,7 +294,7 @@ impl SecureGate {
                 owner_lists,
                 folder: settings.folder.join("keys"),
             },
-            users,
+            users: CachedUsers::new(users),
             tickets: tickets.clone(),
             tokens,
             grid,
@@ -238,7 +310,7 @@ impl SecureGate {
                 ..settings.limits
             }),
             guard: Guard::new(settings.limits),
-            audit: Arc::new(audit),
+            audit,
             started: Instant::now(),
         };
         Ok(Self {
@@ -316,7 +388,8 @@ impl Gate for SecureGate {
         let principal = shared
             .principal(method, &protection.binding, protection, request)
             .map_err(refused)?;
-        shared.admit(peer, principal).map(Verdict::Admitted)
+        let admitted = shared.admit(peer, &request.user, principal);
+        admitted.map(Verdict::Admitted)
     }
 }
 
@@ -328,6 +401,13 @@ impl Shared {
             .failures
             .begin(address_of(peer), self.started.elapsed());
         begun.map(drop)
+    }
+
+    /// Likewise a password of a user at whom too many were guessed.
+    fn check_guesses(&self, peer: &str, user: &str) -> Result<(), Fault> {
+        self.check_failures(peer)?;
+        let now = self.started.elapsed();
+        self.failures.may_guess(address_of(peer), user, now)
     }
 
     /// Checks a proof of one step.
@@ -386,11 +466,12 @@ impl Shared {
         protection: &Protection,
         request: &AuthRequest,
     ) -> Result<Verdict, Fault> {
-        let users = self.users.load()?;
+        self.check_guesses(peer, &request.user)?;
+        let users = self.users.current(SystemTime::now())?;
         let (server, challenge) = PasswordServer::begin(&users, &request.user, &request.body)?;
         let proof = PasswordProof {
             shared: Arc::clone(self),
-            server,
+            server: Some(server),
             peer: peer.to_owned(),
             user: request.user.clone(),
             binding: protection.binding,
@@ -398,9 +479,13 @@ impl Shared {
         Ok(Verdict::Challenge(challenge, Box::new(proof)))
     }
 
-    /// Opens what a peer may see who is known now.
-    fn admit(&self, peer: &str, principal: Principal) -> Result<Admission, Fault> {
-        self.failures.succeeded(address_of(peer));
+    /// Opens what a peer may see who is known now, and who asked for the name `wanted`.
+    fn admit(&self, peer: &str, wanted: &str, principal: Principal) -> Result<Admission, Fault> {
+        // Who is anonymous proved nothing, and would buy new guesses by that.
+        if principal.method != Method::Anonymous {
+            let address = address_of(peer);
+            self.failures.succeeded(address, wanted, &principal.user);
+        }
         let actor = Actor {
             audit: Arc::clone(&self.audit),
             user: principal.user.clone(),
@@ -413,8 +498,12 @@ impl Shared {
             .and_then(|slot| Ok((slot, self.guard.channel(&principal.user)?)))
             .and_then(|slots| Ok((slots, self.ids_for(&principal)?)))
             .and_then(|(slots, ids)| Ok((slots, ids, self.exports.store_for(&principal)?)));
-        let result = opened.as_ref().err().map(|fault| fault.code);
-        actor.record(Kind::Authenticate, b"", None, result);
+        match &opened {
+            Ok(_) => actor.record(Kind::Authenticate, b"", None, None),
+            Err(fault) => {
+                self.audit_refusal(peer, &principal.user, Some(principal.method), fault.code);
+            }
+        }
         let (slots, ids, inner) = opened?;
         if let Some(ids) = &ids {
             self.exports.make_folders(&principal, ids);
@@ -439,51 +528,88 @@ impl Shared {
     fn refused(&self, peer: &str, user: &str, method: Option<Method>, fault: Fault) -> Fault {
         // Faults of the server itself are no guesses of the peer.
         if fault.code == Code::AuthenticationFailed {
-            self.failures
-                .failed(address_of(peer), self.started.elapsed());
+            let now = self.started.elapsed();
+            self.failures.failed(address_of(peer), user, now);
+            if method == Some(Method::Password) {
+                self.failures.guessed(user, now);
+            }
         }
-        self.audit.record(&Event {
-            user,
-            method,
-            from: peer,
-            result: Some(fault.code),
-            ..Event::new(SystemTime::now(), Kind::Authenticate)
-        });
+        self.audit_refusal(peer, user, method, fault.code);
         fault
     }
 }
 
-/// A password that is being proved.
+impl Shared {
+    fn audit_refusal(&self, peer: &str, user: &str, method: Option<Method>, code: Code) {
+        let event = Event {
+            user,
+            method,
+            from: peer,
+            result: Some(code),
+            ..Event::new(SystemTime::now(), Kind::Authenticate)
+        };
+        self.audit.record_refusal(&event, address_of(peer));
+    }
+}
+
+/// Has counts of refusals written in time when nothing else happens, as long as the log is used.
+fn watch(audit: &Arc<Audit>) -> Result<(), Fault> {
+    let audit = Arc::downgrade(audit);
+    let work = move || {
+        while let Some(audit) = audit.upgrade() {
+            audit.tick(SystemTime::now());
+            drop(audit);
+            thread::sleep(AUDIT_INTERVAL);
+        }
+    };
+    let thread = thread::Builder::new().name("xdfs-audit".into());
+    let started = thread.spawn(work).map(drop);
+    started.map_err(|e| Fault::from_io("watch the audit log", "", &e))
+}
+
+/// A password that is being proved. One that is never finished counts as a failure of the address:
+/// else challenges would cost nothing.
 #[derive(Debug)]
 struct PasswordProof {
     shared: Arc<Shared>,
-    server: PasswordServer,
+    /// `None` once it was asked.
+    server: Option<PasswordServer>,
     peer: String,
     user: String,
     binding: Binding,
 }
 
 impl Proof for PasswordProof {
-    fn step(self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault> {
-        let Self {
-            shared,
-            server,
-            peer,
-            user,
-            binding,
-        } = *self;
+    fn step(mut self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault> {
+        let (shared, peer, user) = (&self.shared, &self.peer, &self.user);
+        let refused = |fault| shared.refused(peer, user, Some(Method::Password), fault);
+        let server = self.server.take();
         // Asked again: of many proofs that were begun at once all but the first failures wait.
-        let checked = shared.check_failures(&peer);
-        match checked.and_then(|()| server.finish(body, &binding)) {
-            Ok(()) => {
-                let principal = Principal {
-                    user,
-                    method: Method::Password,
-                    scopes: Vec::new(),
-                };
-                shared.admit(&peer, principal).map(Verdict::Admitted)
-            }
-            Err(fault) => Err(shared.refused(&peer, &user, Some(Method::Password), fault)),
+        let checked = shared.check_guesses(peer, user).and_then(|()| {
+            let server = server.ok_or_else(|| not_taken(Method::Password))?;
+            server.finish(body, &self.binding)
+        });
+        checked.map_err(refused)?;
+        let principal = Principal {
+            user: user.clone(),
+            method: Method::Password,
+            scopes: Vec::new(),
+        };
+        let admitted = shared.admit(peer, user, principal);
+        admitted.map(Verdict::Admitted)
+    }
+}
+
+impl Drop for PasswordProof {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            let now = self.shared.started.elapsed();
+            let address = address_of(&self.peer);
+            self.shared.failures.failed(address, &self.user, now);
+            let cause = "it went away before it answered the challenge";
+            let fault = Fault::new(Code::ConnectionLost, "authenticate", cause);
+            let method = Some(Method::Password);
+            self.shared.refused(&self.peer, &self.user, method, fault);
         }
     }
 }
@@ -529,56 +655,4 @@ fn unix_now_signed() -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use xdfs_security::password::PasswordClient;
-
-    use super::*;
-
-    const PEER: &str = "192.0.2.1:40000";
-
-    fn gate(folder: &std::path::Path) -> SecureGate {
-        let mut settings = ServerSecurity::new(folder.to_owned(), "owner".into());
-        settings.limits.failures_free = 1;
-        SecureGate::new(settings, folder.to_owned(), false).unwrap()
-    }
-
-    fn begin(gate: &SecureGate, peer: &str) -> Result<Verdict, Fault> {
-        let protection = Protection {
-            binding: [1; 32],
-            peer_certificates: Vec::new(),
-        };
-        let request = AuthRequest {
-            method: Method::Password.number(),
-            user: "alice".into(),
-            body: PasswordClient::begin().unwrap().1,
-        };
-        gate.begin(peer, &protection, &request)
-    }
-
-    /// Proofs that were begun before the first of them failed are no way around the wait.
-    #[test]
-    fn guesses_that_begin_together_wait_together() {
-        let folder = tempfile::tempdir().unwrap();
-        let gate = gate(folder.path());
-        let proofs: Vec<_> = (0..50)
-            .map(|_| match begin(&gate, PEER).unwrap() {
-                Verdict::Challenge(_, proof) => proof,
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        let codes: Vec<Code> = proofs
-            .into_iter()
-            .map(|proof| proof.step(&[0; 32]).unwrap_err().code)
-            .collect();
-        assert_eq!(codes[0], Code::AuthenticationFailed);
-        let guesses = codes
-            .iter()
-            .filter(|code| **code == Code::AuthenticationFailed);
-        // Each failure doubles the wait, so that even on a slow machine only a few get through.
-        assert!(guesses.count() < 10, "{codes:?}");
-        assert!(codes.contains(&Code::LimitExceeded), "{codes:?}");
-        // Channels of sessions that run still come in, and other addresses may try.
-        gate.knock(PEER).unwrap();
-        begin(&gate, "192.0.2.2:40000").unwrap();
-    }
-}
+mod tests;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
@@ -92,6 +93,9 @@ pub struct FirstUse {
     pub fingerprint: Fingerprint,
     /// The file in which that is remembered.
     pub known_hosts: PathBuf,
+    /// It was shown something that a wrong server could use: a token, or an answer by which a
+    /// password can be guessed.
+    pub secret: bool,
 }
 
 /// The identity of a client's session.
@@ -104,6 +108,8 @@ pub(crate) struct SecureIdentity {
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
     first_use: Mutex<Option<FirstUse>>,
+    /// The server lets in who proves nothing, and this side came with something else.
+    is_open: AtomicBool,
 }
 
 impl SecureIdentity {
@@ -133,6 +139,7 @@ impl SecureIdentity {
             password: Mutex::default(),
             admitted: Mutex::default(),
             first_use: Mutex::default(),
+            is_open: AtomicBool::new(false),
         })
     }
 
@@ -194,29 +201,32 @@ impl Identity for SecureIdentity {
     }
 
     fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault> {
-        if self.verdict.commit()?
-            && let Some(fingerprint) = self.verdict.fingerprint()
-        {
+        // Before anything is shown.
+        let is_new = self.verdict.commit()?;
+        let mut own = self.credentials.iter();
+        let found = own.find(|credential| methods.contains(&credential.method().number()));
+        if is_new && let Some(fingerprint) = self.verdict.fingerprint() {
             let host = self.verdict.host();
             tracing::warn!(host, %fingerprint, "the key of a new server is trusted from now on");
-            let mut first_use = self
-                .first_use
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *first_use = Some(FirstUse {
+            let first_use = FirstUse {
                 host: host.to_owned(),
                 fingerprint,
                 known_hosts: self.verdict.known_hosts().to_owned(),
-            });
+                secret: found.is_some_and(|credential| {
+                    matches!(credential.method(), Method::Password | Method::Token)
+                }),
+            };
+            *self.lock_first_use() = Some(first_use);
         }
-        let found = self
-            .credentials
-            .iter()
-            .find(|credential| methods.contains(&credential.method().number()));
+        let is_open = methods.contains(&Method::Anonymous.number());
+        self.is_open.store(is_open, Ordering::Relaxed);
         let Some(credential) = found else {
             return Err(self.nothing_fits(methods));
         };
         let method = credential.method();
+        if method == Method::Anonymous {
+            self.is_open.store(false, Ordering::Relaxed);
+        }
         let body = match credential {
             Credential::Anonymous | Credential::Certificate { .. } => Vec::new(),
             Credential::Agent(_) | Credential::Key(_) => self.key_proof(credential, protection)?,
@@ -258,6 +268,10 @@ impl Identity for SecureIdentity {
 
     fn admitted(&self, user: &str) {
         *self.admitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(user.to_owned());
+    }
+
+    fn refused(&self, fault: Fault) -> Fault {
+        self.hint_at_public(fault)
     }
 
     fn explain(&self, error: &io::Error) -> Option<Fault> {
@@ -309,11 +323,25 @@ impl SecureIdentity {
 
     /// The server, if this session was the first to see its key.
     pub(crate) fn first_use(&self) -> Option<FirstUse> {
-        let first_use = self
-            .first_use
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        first_use.clone()
+        self.lock_first_use().clone()
+    }
+
+    fn lock_first_use(&self) -> MutexGuard<'_, Option<FirstUse>> {
+        let first_use = self.first_use.lock();
+        first_use.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds how public data are reached, where the server has some.
+    fn hint_at_public(&self, fault: Fault) -> Fault {
+        if fault.code != Code::AuthenticationFailed || !self.is_open.load(Ordering::Relaxed) {
+            return fault;
+        }
+        let public = "what is public there is open to xdfs://anonymous@HOST/PATH";
+        let hint = match fault.hint.as_str() {
+            "" => public.to_owned(),
+            hint => format!("{hint}; {public}"),
+        };
+        fault.hint(hint)
     }
 
     /// The key that the server proved to have.
@@ -331,8 +359,9 @@ impl SecureIdentity {
             "the server takes none of what there is, but {}",
             names.join(", ")
         );
-        Fault::new(Code::AuthenticationFailed, "authenticate", cause)
-            .hint("make a key with `xdfs keygen`, or get a ticket from the server's owner")
+        let fault = Fault::new(Code::AuthenticationFailed, "authenticate", cause)
+            .hint("make a key with `xdfs keygen`, or get a ticket from the server's owner");
+        self.hint_at_public(fault)
     }
 }
 

@@ -10,7 +10,7 @@ mod issuers;
 mod keys;
 mod rates;
 
-pub(crate) use gate::SecureGate;
+pub(crate) use gate::{SecureGate, keep_apart};
 pub use gate::{ServerSecurity, Tickets};
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};

@@ -29,7 +29,7 @@ use super::moving::{
 };
 use super::tracker::{Known, split};
 use super::{
-    Cut, Durability, Observer, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
+    Cut, Durability, Observer, SET_ID, SMALL_BYTES_MAX, TreeOptions, TreeResult, WHOLE_AT_ONCE,
     is_directory, join, last_name, not_a_directory,
 };
 use crate::client::{Client, path_bytes};
@@ -388,8 +388,11 @@ impl<'a> Download<'a> {
         if !skip.entry(finished, path, mark) {
             return None;
         }
-        // Further names of it are links to this one.
-        self.first_name(path, attributes);
+        // Further names of it are links to this one. If it is one itself, the first may be fetched
+        // anew, and is another file then.
+        if self.first_name(path, attributes).1.is_some() {
+            return None;
+        }
         Some(totals_of(mark))
     }
 
@@ -585,6 +588,8 @@ impl<'a> Download<'a> {
         let known = Known {
             mode: attributes.mode,
             mtime_ns: attributes.mtime_ns,
+            owner: (path.is_empty() && self.options.owner)
+                .then_some((attributes.uid, attributes.gid)),
         };
         match &mut report.tracker {
             Some(tracker) => tracker.found(path, known),
@@ -639,6 +644,8 @@ impl<'a> Download<'a> {
             state.links.push((path, first));
             return Ok(());
         }
+        let is_special = attributes.kind != FileKind::Directory && attributes.mode & SET_ID != 0;
+        report.result.unkept += u64::from(is_special && !self.options.owner);
         let is_large = is_file && attributes.size > u64::from(SMALL_BYTES_MAX);
         // A listing doesn't say all that may be kept of a file: an answer to a wish does.
         if is_large && !self.options.keeps_more() {

@@ -31,6 +31,8 @@ use crate::paths::{Attributes, Call, FileKind};
 
 /// Largest file that travels in a pack, in bytes.
 const SMALL_BYTES_MAX: u32 = 512 << 10;
+/// Set-user-id and set-group-id, which files get together with their owners alone.
+const SET_ID: u32 = 0o6000;
 /// Bytes of the first pack, so that the other side begins soon; each further one has twice as many.
 const PACK_BYTES_FIRST: usize = 64 << 10;
 /// Bytes of a pack within one machine: with its copies it fits the caches.
@@ -168,6 +170,8 @@ pub struct TreeResult {
     pub matched_bytes: u64,
     /// Entries that failed; each was told.
     pub failed: u64,
+    /// Files that go without their set-user-id and set-group-id, since owners aren't kept.
+    pub unkept: u64,
     /// What an earlier run had finished, and wasn't moved again; not part of the other counts.
     pub resumed: TreeCounts,
     /// Time from the order to the end.

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     File,
     Directory,
     Other,
+    /// A further name of a file.
+    Link,
     /// Only what is known of an entry that was moved before.
     Attributes,
 }
@@ -101,6 +103,7 @@ impl Item {
             Content::File(bytes) => (Kind::File, bytes.len() as u64),
             Content::Directory => (Kind::Directory, 0),
             Content::Attributes => (Kind::Attributes, 0),
+            Content::HardLink(_) => (Kind::Link, 0),
             _ => (Kind::Other, 0),
         };
         let kind_number = match entry.content {
@@ -199,7 +202,7 @@ impl<'a> Report<'a> {
         match item.kind {
             Kind::File => totals.files = 1,
             Kind::Directory => totals.directories = 1,
-            Kind::Other => totals.others = 1,
+            Kind::Other | Kind::Link => totals.others = 1,
             Kind::Attributes => {}
         }
         totals.bytes = item.bytes;
@@ -211,6 +214,8 @@ impl<'a> Report<'a> {
         if let Some(tracker) = &mut self.tracker {
             match item.kind {
                 Kind::File | Kind::Other => tracker.settled(&item.path, Ok((totals, item.mark))),
+                // Each run has to see which file it belongs to.
+                Kind::Link => tracker.settled(&item.path, Ok((totals, None))),
                 Kind::Directory => tracker.made(&item.path, true),
                 Kind::Attributes => {}
             }
@@ -400,6 +405,19 @@ impl<'a> Report<'a> {
                 .hint("run the same command again to go on"));
         }
         self.result.elapsed = self.began.elapsed();
+        if self.result.unkept > 0 {
+            let cause = format!(
+                "set-user-id and set-group-id of {} were not kept: a program is to run as its \
+                 owner alone, and owners are not kept",
+                if self.result.unkept == 1 {
+                    "1 file".to_owned()
+                } else {
+                    format!("{} files", self.result.unkept)
+                }
+            );
+            let fault = Fault::new(Code::PermissionDenied, "copy a tree", cause);
+            self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));
+        }
         Ok(self.result)
     }
 }

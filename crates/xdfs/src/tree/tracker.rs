@@ -49,6 +49,8 @@ struct Entries {
 pub(super) struct Known {
     pub(super) mode: u32,
     pub(super) mtime_ns: i64,
+    /// Owner and group, if it gets none with its name.
+    pub(super) owner: Option<(u32, u32)>,
 }
 
 /// A directory in which nothing more is made.

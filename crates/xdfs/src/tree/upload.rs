@@ -9,7 +9,7 @@ mod walk;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -188,6 +188,8 @@ pub(super) struct Upload<'a> {
     into_there: bool,
     /// What an earlier run finished.
     skip: Option<Skip>,
+    /// Files that go without their set-user-id and set-group-id.
+    unkept: AtomicU64,
     /// The journal, until the tree is begun.
     keeper: Mutex<Option<Keeper>>,
 }
@@ -233,6 +235,7 @@ impl<'a> Upload<'a> {
             names: Mutex::default(),
             into_there: false,
             skip: None,
+            unkept: AtomicU64::new(0),
             keeper: Mutex::default(),
         }
     }
@@ -245,6 +248,7 @@ impl<'a> Upload<'a> {
     ) -> Result<(), Fault> {
         let result = self.drive(provider, report);
         self.stop.store(true, Ordering::Relaxed);
+        report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
         result
     }
 
@@ -694,9 +698,13 @@ impl<'a> Upload<'a> {
     /// What a directory is to have; `None` if there is none any more.
     fn metadata_of_directory(&self, path: &[u8]) -> Option<Metadata<'static>> {
         let meta = std::fs::symlink_metadata(self.local(path)).ok();
-        let mut metadata = metadata_of(&meta.filter(std::fs::Metadata::is_dir)?);
+        let meta = meta.filter(std::fs::Metadata::is_dir)?;
+        let mut metadata = metadata_of(&meta);
+        // Those below have got theirs with their names.
         if path.is_empty() && self.into_there {
             metadata.mode = None;
+        } else if path.is_empty() && self.options.owner {
+            metadata.owner = known::owner_of(&meta);
         }
         Some(metadata)
     }

@@ -9,7 +9,7 @@ use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{Accept, Frame, Offer, Scope};
 use xdfs_proto::{ByteRange, FileId};
 
-use crate::peer::{Peer, accept, block_header, digest, eofr, hole, offer, session_ok};
+use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
 use crate::stage::{OLD, Stage, assert_fault, assert_old, make_old};
 use crate::support::{Folders, client, finish, hidden_names};
 
@@ -106,6 +106,47 @@ fn a_hole_over_what_is_held() {
     peer.send(&eofr(10_000, digest(&content)));
     assert!(matches!(peer.frame(), Frame::Published { .. }));
     assert!(std::fs::read(stage.folders.there("file")).unwrap() == content);
+    stage.still_serves();
+}
+
+/// What a header says that was changed on the way isn't believed, and no payload awaited: the
+/// channel is given up, and the peer told why.
+#[test]
+fn a_header_that_was_changed_on_the_way() {
+    let stage = Stage::new(228);
+    for byte in 0..24 {
+        let mut peer = Peer::offering(stage.server.addr, &format!("/file{byte}"), Some(10_000));
+        let mut header = block_header(4096, &[7; 4096]).encode();
+        header[byte] ^= 1 << (byte % 8);
+        peer.raw(&header);
+        let Frame::Exception { scope, fault } = peer.frame() else {
+            panic!("byte {byte}");
+        };
+        assert_eq!(scope, Scope::Channel);
+        assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+    }
+    stage.still_serves();
+}
+
+/// A path that damages whatever it is given isn't tried for ever.
+#[test]
+fn headers_that_were_changed_on_many_channels() {
+    let stage = Stage::new(229);
+    let (mut first, id, accept) = Peer::in_session(stage.server.addr, 16);
+    let mut header = block_header(4096, &[7; 4096]).encode();
+    header[17] ^= 1;
+    for channel in 1..=9 {
+        let mut peer = Peer::greeted(stage.server.addr);
+        peer.send(&join(id, accept.secret, channel));
+        assert_eq!(peer.frame(), Frame::JoinOk);
+        peer.raw(&header);
+        let fault = match channel {
+            // The end of a session is said on any channel.
+            9 => first.session_exception(),
+            _ => peer.channel_exception(),
+        };
+        assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+    }
     stage.still_serves();
 }
 

@@ -11,6 +11,7 @@ mod support;
 mod blocks;
 mod calls;
 #[cfg(unix)]
+mod cancelled;
 mod changing;
 mod leaving;
 mod names;

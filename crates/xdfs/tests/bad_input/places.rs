@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -158,13 +157,7 @@ fn what_is_no_regular_file() {
     let there = stage.folders.make_there("there", 1000);
     let client = stage.client();
     for dir in [stage.folders.root(), stage.folders.here("")] {
-        assert!(
-            Command::new("mkfifo")
-                .arg(dir.join("fifo"))
-                .status()
-                .unwrap()
-                .success()
-        );
+        xdfs_testkit::tree::make_pipe(dir.join("fifo")).unwrap();
     }
     let _socket = std::os::unix::net::UnixListener::bind(stage.folders.there("socket")).unwrap();
     for path in ["/fifo", "/socket"] {

@@ -1,8 +1,6 @@
-//! Bits that flip on the way: in payload they cost one block, in a header the session.
+//! Bits that flip on the way: in payload they cost one block, in its header a channel.
 
-use std::time::Duration;
-
-use xdfs::Limits;
+use xdfs::Retry;
 use xdfs_testkit::proxy::{Flip, Plan};
 
 use crate::scene::{BLOCK, DIGESTS, Scene, WAYS, Way};
@@ -28,39 +26,45 @@ fn a_bit_of_the_payload() {
     }
 }
 
-/// Every byte of the header of a block: it never hangs, never publishes other bytes, and the next
-/// attempt is clean.
+/// Every byte of the header of a block, from its kind to its offset: what it says isn't believed.
+/// The channel is given up, what it owed goes on others, and the file arrives.
 #[test]
 fn a_bit_of_a_header() {
     for way in WAYS {
         for n in 0..24 {
-            let limits = Limits {
-                idle_timeout: Duration::from_secs(1),
-                stall_timeout: Duration::from_millis(400),
-                ..Limits::default()
-            };
-            let mut scene = Scene::with(101, way, SIZE, |server| server.limits = limits.clone());
-            scene.limits = limits;
+            let scene = Scene::new(101, way, 2 << 20);
             let byte = scene.join_bytes() + n;
-            // A bit that makes a plausible value: another block for an offset, another length.
-            let bit = match n {
-                4..8 | 16..24 => u8::try_from(n % 8).unwrap(),
-                _ => 6,
-            };
+            let bit = u8::try_from(n % 8).unwrap();
             scene.proxy.push_plan(Plan::default());
             scene
                 .proxy
                 .push_plan(scene.plan(|f| f.flip = Some(Flip { byte, bit })));
-            match scene.run(&scene.client(2)) {
-                // Where it is the check value that flips, the block goes again.
-                Ok(_) => scene.arrived(),
-                Err(fault) => {
-                    assert!(!fault.cause.is_empty(), "{fault:?}");
-                    scene.unpublished();
-                    scene.again(2);
-                    scene.arrived();
-                }
-            }
+            let result = scene.run(&scene.client(2));
+            assert!(result.is_ok(), "{way:?}, byte {n}: {result:?}");
+            scene.arrived();
         }
+    }
+}
+
+/// What comes to a client that downloads on one channel, before the first block: WELCOME,
+/// SESSION-OK, and OFFER with the name of the source.
+const OFFERED_BYTES: u64 = 16 + (8 + 28) + (8 + 41 + 2 + 2 + 6);
+
+/// On the only channel nothing can go on. The session ends at once, not by a deadline, with advice
+/// to try again; and the next attempt arrives.
+#[test]
+fn a_bit_of_a_header_on_the_only_channel() {
+    for n in [0, 4, 8, 12, 17, 21] {
+        let scene = Scene::new(102, Way::Down, 2 << 20);
+        let byte = OFFERED_BYTES + (24 + BLOCK) + n;
+        scene
+            .proxy
+            .push_plan(scene.plan(|f| f.flip = Some(Flip { byte, bit: 5 })));
+        let fault = scene.run(&scene.client(1)).unwrap_err();
+        assert_ne!(fault.retry, Retry::Never, "{fault:?}");
+        assert!(fault.cause.contains("changed on the way"), "{fault:?}");
+        scene.unpublished();
+        scene.again(1);
+        scene.arrived();
     }
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use xdfs::{Code, OpenOptions, TransferOptions};
 
 use crate::support::{Folders, Serving, assert_equal, client, finish};
@@ -14,7 +13,7 @@ use crate::{both, open, pattern};
 
 fn make_pipe(folders: &Folders, name: &str) -> PathBuf {
     let path = folders.there(name);
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    xdfs_testkit::tree::make_pipe(&path).unwrap();
     path
 }
 

@@ -260,7 +260,8 @@ fn a_server_that_is_not_root_refuses_to_start() {
     let folder = tempfile::tempdir().unwrap();
     mode(folder.path(), 0o777);
     let own = folder.path().join("server");
-    let root = folder.path().to_owned();
+    let root = folder.path().join("root");
+    fs::create_dir(&root).unwrap();
     let bound = thread::spawn(move || {
         become_nobody();
         let mut security = ServerSecurity::new(own, "owner".into());

@@ -104,8 +104,9 @@ fn tokens_of_strangers_make_nobody_ask_the_issuer() {
 fn addresses_that_do_not_protect_keys_are_refused_at_the_start() {
     for url in ["http://issuer.example.org/jwks", "file:///jwks", "jwks"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut security =
-            xdfs::security::ServerSecurity::new(folder.path().to_owned(), "owner".into());
+        let (root, own) = (folder.path().join("root"), folder.path().join("server"));
+        std::fs::create_dir(&root).unwrap();
+        let mut security = xdfs::security::ServerSecurity::new(own, "owner".into());
         security.tokens = Some(TokenConfig {
             issuers: vec![xdfs::security::IssuerConfig {
                 jwks_url: Some(url.into()),
@@ -114,7 +115,7 @@ fn addresses_that_do_not_protect_keys_are_refused_at_the_start() {
         });
         let builder = xdfs::ServerBuilder {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
-            root: folder.path().to_owned(),
+            root,
             security: Some(security),
             ..xdfs::ServerBuilder::default()
         };

@@ -240,14 +240,13 @@ fn a_client_that_trusts_the_relay_is_not_impersonated_by_it() {
             .unwrap_err();
         assert_eq!(fault.code, Code::AuthenticationFailed, "{method}: {fault}");
         assert!(wait::until(PATIENCE, || relay.forwarded() > before));
-        // It was the server that refused.
+        // It was the server that refused. What is alike within a minute is one line.
         let line = format!("\"method\":\"{method}\"");
         let log = audit(&world);
-        let last = log.lines().last().unwrap();
-        assert!(
-            last.contains(&line) && last.contains("authentication-failed"),
-            "{last}"
-        );
+        let mut refusals = log
+            .lines()
+            .filter(|line| line.contains("authentication-failed"));
+        assert!(refusals.any(|refusal| refusal.contains(&line)), "{log}");
         assert!(!world.path("root/open/copy").exists());
         // The proof was good, where it belongs.
         visit.upload(&source, "/open/mine").unwrap();

@@ -34,6 +34,7 @@ fn world() -> World {
     // No waiting after failures: that is another test's matter.
     World::with(|security, folder| {
         security.limits.failures_free = 1_000_000;
+        security.limits.guesses_free = 1_000_000;
         write_users(&folder.join("server/users"));
     })
 }

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 use xdfs::{Code, LocalPlace};
+use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
 use xdfs_testkit::{skip, wait};
 
+use crate::raw::{Raw, session_request};
 use crate::world::{PATIENCE, World, assert_same, finish, wait_for_bytes};
 
 /// Connections that say nothing, and some that begin a handshake and stop.
@@ -68,6 +70,42 @@ fn half_open_connections_of_an_address_are_bounded() {
     assert!(wait::until(PATIENCE, || visit
         .upload(&source, "other")
         .is_ok()));
+}
+
+/// Proofs that never become whole are held for a bounded number of strangers: the oldest have to
+/// go, and who comes with a whole one comes in.
+#[test]
+fn what_strangers_have_the_server_hold_is_bounded() {
+    // 4 MiB are held, of which each of these has nearly 15 KiB.
+    const STRANGERS: usize = 400;
+    let world = World::new();
+    let source = world.source(1000);
+    let proof = xdfs_proto::Frame::Auth(xdfs_proto::frame::AuthRequest {
+        method: xdfs_security::Method::Password.number(),
+        user: "alice".into(),
+        body: vec![0; 16 << 10],
+    });
+    let mut bytes = Vec::new();
+    proof.encode(&mut bytes);
+    bytes.pop();
+    let mut strangers: Vec<_> = (0..STRANGERS)
+        .map(|_| {
+            let mut raw = Raw::open(world.addr, &world.trust());
+            let mut out = Vec::new();
+            let purpose = Purpose::Session(session_request([1; 16]));
+            let mut machine = Initiator::protected(purpose, &mut out);
+            let step = raw.exchange(&mut machine, &mut out).unwrap();
+            assert!(matches!(step, InitiatorStep::Prove(_)), "{step:?}");
+            raw.send(&bytes);
+            (raw, machine)
+        })
+        .collect();
+    let visit = world.visit("", vec![world.owner_key()]);
+    visit.upload(&source, "copy").unwrap();
+    let (raw, machine) = &mut strangers[0];
+    let fault = raw.exchange(machine, &mut Vec::new()).unwrap_err();
+    assert_eq!(fault.code, Code::LimitExceeded, "{fault}");
+    assert!(fault.cause.contains("complete"), "{fault}");
 }
 
 /// Something that isn't TLS gets an alert or nothing, and soon an end.

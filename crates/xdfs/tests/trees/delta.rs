@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use xdfs::{Code, DigestKind, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs_testkit::tree::make_pipe;
 
 use crate::picture::assert_same;
 use crate::support::hidden_names;
@@ -331,7 +332,7 @@ fn what_stands_in_the_place_of_a_large_file_stays_until_that_is_there() {
         fs::create_dir_all(stage.target().join("d")).unwrap();
         fs::create_dir_all(stage.folders.here("elsewhere")).unwrap();
         let there = |name: &str| stage.target().join("d").join(name);
-        make_pipe(&there("pipe"));
+        make_pipe(there("pipe")).unwrap();
         symlink("nowhere", there("link")).unwrap();
         symlink(stage.folders.here("elsewhere"), there("away")).unwrap();
         let options = SyncOptions {
@@ -374,11 +375,6 @@ fn until_free(stage: &Stage, options: &SyncOptions) {
         std::thread::sleep(Duration::from_millis(100));
     }
     panic!("it stays busy");
-}
-
-fn make_pipe(path: &Path) {
-    let mode = rustix::fs::Mode::from_raw_mode(0o644);
-    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
 /// A change of a file.

@@ -592,6 +592,70 @@ fn names_of_one_file_stay_so_over_an_interruption() {
     assert_eq!(links, 31);
 }
 
+/// The run before has given names and times and made no claims, as it is after a power cut. A first
+/// name that is moved anew is another file, which further names have to follow.
+#[test]
+fn names_of_one_file_follow_what_is_moved_again() {
+    use std::os::unix::fs::MetadataExt as _;
+    for up in [true, false] {
+        let scene = Scene::new(77, up);
+        even_tree(&scene.source());
+        let first = scene.source().join("0/0/f0");
+        for n in 0..30_u64 {
+            let directory = scene.source().join(format!("{}/{n}", n % 3));
+            fs::hard_link(&first, directory.join("link")).unwrap();
+        }
+        let options = TreeOptions {
+            hard_links: true,
+            ..scene.options()
+        };
+        let slow = TreeOptions {
+            rate_bytes_per_s_max: Some(24_000_000),
+            ..options.clone()
+        };
+        let run = scene.run(&slow, 1);
+        assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+        // All of them, by hand.
+        let there = |n: u64| scene.target().join(format!("{}/{n}", n % 3));
+        fs::create_dir_all(there(0)).unwrap();
+        let target = there(0).join("f0");
+        let _ = fs::remove_file(&target);
+        fs::copy(&first, &target).unwrap();
+        let file = fs::File::options().write(true).open(&target).unwrap();
+        file.set_modified(first.metadata().unwrap().modified().unwrap())
+            .unwrap();
+        for n in 0..30 {
+            fs::create_dir_all(there(n)).unwrap();
+            let _ = fs::remove_file(there(n).join("link"));
+            fs::hard_link(&target, there(n).join("link")).unwrap();
+        }
+        let run = scene.run(&options, u64::MAX);
+        assert_eq!(run.failed, [], "up {up}");
+        run.result.unwrap();
+        assert_same(&scene.source(), &scene.target());
+        assert_eq!(target.metadata().unwrap().nlink(), 31, "up {up}");
+    }
+}
+
+/// What was claimed without being durable is nothing for who wants it so.
+#[test]
+fn a_run_that_wants_durability_believes_none_that_did_without() {
+    for up in [true, false] {
+        let scene = Scene::new(77, up);
+        even_tree(&scene.source());
+        let without = TreeOptions {
+            rate_bytes_per_s_max: Some(8_000_000),
+            durability: Durability::None,
+            ..scene.options()
+        };
+        let run = scene.run(&without, 300);
+        assert_eq!(run.result.unwrap_err().code, Code::Cancelled);
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!(run.failed, []);
+        assert_eq!(run.result.unwrap().resumed.files, 0, "up {up}");
+    }
+}
+
 #[test]
 fn a_file_that_changes_while_it_is_read_is_tried_again() {
     let scene = Scene::new(75, true);

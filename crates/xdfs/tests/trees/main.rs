@@ -16,6 +16,8 @@ mod holes;
 mod journal;
 mod kept;
 mod older;
+#[cfg(unix)]
+mod owners;
 mod picture;
 mod refused;
 mod scene;

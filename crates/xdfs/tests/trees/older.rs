@@ -39,7 +39,7 @@ fn may_begin(bytes: &[u8]) -> bool {
         },
         call: Call::Signatures {
             path: Vec::new(),
-            digest: Some(DigestKind::None),
+            digest: DigestKind::None,
             block_bytes: 1024,
             first: 0,
             count: 1,

@@ -5,7 +5,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use xdfs_testkit::tree::{Random, random_bytes};
@@ -121,8 +120,7 @@ pub(crate) fn hard_tree(root: &Path) {
     symlink("/nowhere/at all", root.join("dangling")).unwrap();
     symlink("loop", root.join("loop")).unwrap();
     symlink("..", root.join("a/up")).unwrap();
-    let fifo = Command::new("mkfifo").arg(root.join("pipe")).status();
-    assert!(fifo.unwrap().success());
+    xdfs_testkit::tree::make_pipe(root.join("pipe")).unwrap();
     set(&root.join("two"), 0o640, 1_000_000_000);
     set(&root.join("zero"), 0o400, 1_500_000_000);
     set(&root.join("a/b/c"), 0o700, 1_400_000_000);

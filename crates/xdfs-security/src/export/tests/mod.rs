@@ -6,6 +6,8 @@ mod config;
 mod delta;
 mod packs;
 mod quota;
+#[cfg(unix)]
+mod scopes;
 
 use std::io::IoSlice;
 use std::path::Path;

@@ -243,8 +243,8 @@ fn no_entry_leaves_its_scope() {
     ];
     assert_eq!(read, expected);
     // Also with a root out of the scope, and one that isn't there for this user.
-    let failures = send(&*store, "data/b", &[file("new", "x")]).unwrap();
-    assert_codes(&failures, &[denied]);
+    let outside = send(&*store, "data/b", &[file("new", "x")]);
+    assert_fault(outside, Code::PermissionDenied, "data/b");
     for root in ["other", "/other/x"] {
         assert_fault(send(&*store, root, &[file("f", "x")]), Code::NotFound, root);
         assert_fault(take(&*store, root, &["f"]), Code::NotFound, root);
@@ -393,4 +393,45 @@ fn no_file_is_too_large() {
     let failures = send(&*store, "q", &[file("a", "123456"), file("b", "12345")]).unwrap();
     assert_codes(&failures, &[Some(Code::QuotaExceeded), None]);
     assert_eq!(names_of(&scene, ""), ["b"]);
+}
+
+/// Set-user-id is given, with an owner, by users who may change all of an export, and where the
+/// server is root's; else the entry says what was not kept.
+#[cfg(unix)]
+#[test]
+fn who_is_held_to_a_part_makes_nothing_that_runs_as_somebody_else() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let scene = Scene::new(DATA);
+    let meta = std::fs::metadata(scene.temp.path()).unwrap();
+    let program = |owned: bool| Entry {
+        metadata: Metadata {
+            mode: Some(0o4755),
+            owner: owned.then_some(Owner {
+                uid: meta.uid(),
+                gid: meta.gid(),
+                names: None,
+            }),
+            ..Metadata::default()
+        },
+        ..file("program", "x")
+    };
+    let mode = |name: &str| {
+        let meta = std::fs::metadata(scene.temp.path().join(name)).unwrap();
+        meta.permissions().mode() & 0o7777
+    };
+    let is_root = xdfs_sys::ids::effective_user() == Some(0);
+    let token = scoped("alice", &[("data/d", Rights::ALL)]);
+    for (who, is_kept) in [(user("alice"), is_root), (token, false)] {
+        let store = scene.of(&who);
+        let failures = send(&*store, "data/d", &[program(true)]).unwrap();
+        let code = failures.of(0).map(|fault| fault.code);
+        assert_eq!(code, (!is_kept).then_some(Code::PermissionDenied));
+        assert_eq!(mode("d/program"), if is_kept { 0o4755 } else { 0o755 });
+        assert!(
+            send(&*store, "data/d", &[program(false)])
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(mode("d/program"), 0o755);
+    }
 }

@@ -8,7 +8,8 @@
 //! - Copying and renaming are durable when they are answered, as publishing is. All other changes
 //!   are as durable as the file system makes them by itself: a synchronisation for each of a
 //!   million of them would take hours.
-//! - With a root, no file gets the bits by which a program runs as its owner or group.
+//! - With a root, no call gives a file the bits by which a program runs as its owner or group.
+//!   Packs do, together with the owner.
 
 mod attributes;
 mod copy;
@@ -25,6 +26,7 @@ use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
 
+use super::root::Root;
 use super::{LocalStore, path};
 use crate::file::{FileRequest, OpenedFile};
 
@@ -286,7 +288,7 @@ struct Name<'a> {
 }
 
 impl Paths<'_> {
-    fn root(&self) -> Option<&Dir> {
+    fn root(&self) -> Option<&Root> {
         self.store.root.as_deref()
     }
 
@@ -305,7 +307,7 @@ impl Paths<'_> {
     /// Opens a directory to look names up in it.
     pub(super) fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
         match self.root() {
-            Some(root) => root.enter_beneath(path::beneath(asked)),
+            Some(root) => root.enter(asked),
             None => Ok(Dir::enter(&fs::path_from_bytes(asked)?)?),
         }
     }
@@ -313,7 +315,7 @@ impl Paths<'_> {
     /// Opens a directory that can be listed and made durable.
     fn open(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
         match self.root() {
-            Some(root) => root.open_dir_beneath(path::beneath(asked)),
+            Some(root) => root.open(asked),
             None => Ok(Dir::open(&fs::path_from_bytes(asked)?)?),
         }
     }
@@ -322,7 +324,7 @@ impl Paths<'_> {
     fn find(&self, asked: &[u8]) -> Result<Handle, Fault> {
         self.check(asked)?;
         let found = match self.root() {
-            Some(root) => root.find_beneath(path::beneath(asked)),
+            Some(root) => root.find(asked),
             None => fs::path_from_bytes(asked)
                 .and_then(|path| Handle::find(&path))
                 .map_err(ResolveError::Io),

@@ -140,6 +140,8 @@ pub(super) fn rename(
     let old = paths.name(from)?;
     let new = paths.name(to)?;
     let meta = old.existing()?;
+    let kept = paths.store.check_kept(meta.kind);
+    kept.map_err(|fault| fault.path(from))?;
     let is_directory = meta.kind == FileKind::Directory;
     if new.is_directory && !is_directory {
         return Err(old.not_directory());
@@ -169,7 +171,10 @@ fn sync(name: &Name<'_>) -> Result<(), Fault> {
 pub(super) fn link(paths: &Paths<'_>, existing: &[u8], asked: &[u8]) -> Result<(), Fault> {
     let old = paths.name(existing)?;
     let new = paths.name(asked)?;
-    if old.existing()?.kind == FileKind::Directory {
+    let kind = old.existing()?.kind;
+    let kept = paths.store.check_kept(kind);
+    kept.map_err(|fault| fault.path(existing))?;
+    if kind == FileKind::Directory {
         let cause = "a directory can't have two names";
         return Err(Fault::new(Code::IsDirectory, "", cause).path(existing));
     }

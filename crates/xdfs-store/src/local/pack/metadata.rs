@@ -16,11 +16,12 @@ use super::owners::OwnerNumbers;
 /// The bits by which a program runs as its owner or group.
 pub(super) const SET_ID: u32 = 0o6000;
 
+/// The access control list that what is made in a directory gets.
+pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
 /// Whether an extended attribute is one that packs carry.
 pub(super) fn is_carried(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
-        || name == b"system.posix_acl_access"
-        || name == b"system.posix_acl_default"
+    name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == DEFAULT_ACL
 }
 
 /// Something that is open.
@@ -93,7 +94,9 @@ impl Wrong {
     }
 }
 
-/// Gives a thing its metadata. `has` is the mode that it has, if that is known.
+/// Gives a thing its metadata. `has` is the mode that it has, if that is known. The bits of
+/// [`SET_ID`] in `mode` are those that it may get, once it has its owner: without them that it is
+/// to get with its owner, something is wrong.
 pub(super) fn give(
     thing: &dyn Thing,
     metadata: &Metadata<'_>,
@@ -106,11 +109,18 @@ pub(super) fn give(
     let mut is_as_made = true;
     if let Some(owner) = &metadata.owner {
         let given = give_owner(owner, owners, |uid, gid| thing.set_owner(uid, gid));
-        if !wrong.note("owner", given) {
+        let given = wrong.note("owner", given);
+        if !given {
             // What would run as the owner that it should have isn't to run as another.
             mode = mode.map(|mode| mode & !SET_ID);
         }
         is_as_made = false;
+        let lost = metadata.mode.map_or(0, u32::from) & SET_ID & !mode.unwrap_or(0);
+        if given && lost != 0 {
+            let cause = "nothing gets to run as somebody else this way";
+            let denied = Problem::new(Code::PermissionDenied, cause);
+            wrong.note("set-user-id or set-group-id", Err(denied));
+        }
     }
     if let Some(mode) = mode
         && (has != Some(mode) || (!is_as_made && mode & SET_ID != 0))

@@ -59,6 +59,12 @@ pub trait PackRules {
         false
     }
 
+    /// Whether files may get set-user-id and set-group-id together with their owners. With a root
+    /// they get them only from a process of root.
+    fn may_set_id(&self) -> bool {
+        true
+    }
+
     /// Whether [`PackChange::replaced_bytes`] is wanted, for which more has to be looked at.
     fn counts(&self) -> bool {
         false

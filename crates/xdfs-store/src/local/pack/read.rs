@@ -13,7 +13,7 @@ use super::super::calls::{self, Paths};
 use super::super::source::difference;
 use super::super::{LocalStore, path};
 use super::dirs::Dirs;
-use super::metadata::is_carried;
+use super::metadata::{SET_ID, is_carried};
 use super::owners::OwnerNames;
 use super::{Problem, check_name, shown, split};
 
@@ -32,6 +32,9 @@ pub struct PackSource {
     file_bytes_max: u64,
     owners: OwnerNames,
     limits: Limits,
+    /// What was looked at last has set-user-id or set-group-id, without which it goes.
+    is_special: bool,
+    unkept: u64,
 }
 
 /// What became of a name.
@@ -77,18 +80,30 @@ impl PackSource {
             file_bytes_max: file_bytes_max.into(),
             owners: OwnerNames::default(),
             limits: Limits::default(),
+            is_special: false,
+            unkept: 0,
         })
     }
 
     /// Adds what a path beneath the directory names. Further names of a file are files of their
     /// own here.
     pub fn add(&mut self, path: &[u8], pack: &mut PackWriter) -> Added {
-        match self.try_add(path, pack) {
+        let added = match self.try_add(path, pack) {
             Ok(Some(large)) => Added::Large(calls::attributes(&large.meta)),
             Ok(None) => Added::Done,
             Err(Miss::Full) => Added::Full,
             Err(Miss::Problem(problem)) => Added::Failed(self.fault(path, problem)),
-        }
+        };
+        let is_added = matches!(added, Added::Done | Added::Large(_));
+        self.unkept += u64::from(is_added && self.is_special);
+        added
+    }
+
+    /// How many files were added without their set-user-id and set-group-id, since owners aren't
+    /// kept.
+    #[must_use]
+    pub fn unkept(&self) -> u64 {
+        self.unkept
     }
 
     /// Adds what is kept of what a path names, without its content: [`Added::Done`],
@@ -172,8 +187,14 @@ impl PackSource {
     }
 
     /// Looks at something that is open.
-    fn look<'a>(&self, path: &'a [u8], file: &File) -> Result<Found<'a>, Miss> {
-        let meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
+    fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<Found<'a>, Miss> {
+        let mut meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
+        let mode = meta.mode.unwrap_or(0);
+        let is_owned = self.keep.owner || meta.kind == FileKind::Directory;
+        self.is_special = !is_owned && mode & SET_ID != 0;
+        if self.is_special {
+            meta.mode = Some(mode & !SET_ID);
+        }
         let mut found = Found {
             path,
             meta,
@@ -192,6 +213,7 @@ impl PackSource {
         path: &'a [u8],
         pack: &mut PackWriter,
     ) -> Result<Option<Found<'a>>, Miss> {
+        self.is_special = false;
         let (dir, name) = self.place(path)?;
         let file = match dir.open_name(name) {
             Ok(file) => file,

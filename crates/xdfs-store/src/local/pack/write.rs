@@ -8,12 +8,13 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Content, Entry, Failures, Metadata, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Handle, ResolveError, SyncKind};
+use xdfs_sys::ids;
 
 use super::super::calls::{self, Paths};
 use super::super::file_systems::Writer;
 use super::super::{LocalStore, path};
 use super::dirs::Dirs;
-use super::metadata::{SET_ID, Thing, Wrong, give, give_owner};
+use super::metadata::{DEFAULT_ACL, SET_ID, Thing, Wrong, give, give_owner};
 use super::owners::OwnerNumbers;
 use super::place::{Bytes, Named, Place, Unnamed};
 use super::stage::{Batch, Permit, Staged, Waiting};
@@ -45,7 +46,8 @@ pub(in super::super) fn write(
         root,
         place: base.real_path().unwrap_or_default(),
         dirs: Dirs::new(base),
-        is_rooted: store.root.is_some(),
+        sets_id: store.root.is_none() || (rules.may_set_id() && ids::effective_user() == Some(0)),
+        store,
         nameless: true,
         is_relaxed: rules.is_relaxed(),
         counts: rules.counts(),
@@ -139,8 +141,9 @@ struct Writing<'r, 'p> {
     /// The real path of the directory; empty if it isn't known.
     place: Vec<u8>,
     dirs: Dirs,
-    /// Paths come from peers.
-    is_rooted: bool,
+    /// Files get set-user-id and set-group-id together with their owners.
+    sets_id: bool,
+    store: &'r LocalStore,
     /// Files can be made without a name, as far as that is known.
     nameless: bool,
     /// Files get their names before they are durable.
@@ -154,7 +157,7 @@ struct Writing<'r, 'p> {
     /// The file systems that are written to, by their devices.
     writers: Vec<(u64, Writer)>,
     batch: Batch<'p>,
-    /// Paths of directories in which something was made that aren't synchronised with a file system.
+    /// Paths of directories in which something was made and that are synchronised by themselves.
     unsynced: BTreeSet<&'p [u8]>,
     failed: BTreeMap<u32, Fault>,
     /// Nothing more can be carried out.
@@ -318,7 +321,7 @@ impl<'p> Writing<'_, 'p> {
         }
     }
 
-    fn make_durable(&mut self, batch: &Batch<'_>) -> Result<(), Problem> {
+    fn make_durable(&self, batch: &Batch<'_>) -> Result<(), Problem> {
         let staged = batch.entries().iter().filter_map(|w| w.staged.as_ref());
         let (mut alone, mut together) = (Vec::new(), 0);
         for staged in staged {
@@ -467,9 +470,11 @@ impl<'p> Writing<'_, 'p> {
         }
     }
 
-    /// The mode that something which isn't a directory may get.
+    /// The mode that something which isn't a directory may get: what runs as its owner is made with
+    /// the owner of the source alone.
     fn mode(&self, metadata: &Metadata<'_>) -> Option<u32> {
-        let denied = if self.is_rooted { SET_ID } else { 0 };
+        let may_set_id = self.sets_id && metadata.owner.is_some();
+        let denied = if may_set_id { 0 } else { SET_ID };
         metadata.mode.map(|mode| u32::from(mode) & !denied)
     }
 
@@ -507,7 +512,8 @@ impl<'p> Writing<'_, 'p> {
         };
         if is_new {
             self.count(Named::New, 0);
-            if mode.is_none_or(|mode| !is_open || mode == fs::masked(made_as)) {
+            let is_bare = metadata.owner.is_none() && metadata.xattrs.is_empty();
+            if is_bare && mode.is_none_or(|mode| !is_open || mode == fs::masked(made_as)) {
                 return Ok(());
             }
         }
@@ -518,6 +524,12 @@ impl<'p> Writing<'_, 'p> {
             return Err(Problem::new(Code::NotDirectory, cause));
         }
         let mut wrong = Wrong::default();
+        // Also where it is there: what is put into it may have been faster than its entry.
+        let mut own = metadata.clone();
+        (own.mode, own.mtime_ns, own.atime_ns) = (None, None, None);
+        // What is made in it would inherit that.
+        own.xattrs.retain(|(name, _)| *name != DEFAULT_ACL);
+        give(&found, &own, None, None, &mut self.owners, &mut wrong);
         if let Some(mode) = mode.filter(|_| is_open && (is_new || place.replace)) {
             let has = meta.mode.unwrap_or(mode);
             // The bit that it has from the directory it stands in.
@@ -600,6 +612,7 @@ impl<'p> Writing<'_, 'p> {
         let Some(meta) = meta.map_err(|error| Problem::io(&error))? else {
             return Err(Problem::new(Code::NotFound, "the file to link isn't there"));
         };
+        self.store.check_kept(meta.kind)?;
         if meta.kind == FileKind::Directory {
             let cause = "a directory can't have two names";
             return Err(Problem::new(Code::IsDirectory, cause));

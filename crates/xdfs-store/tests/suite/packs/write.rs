@@ -1,7 +1,7 @@
 //! What packs make.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 
 use xdfs_proto::pack::{Owner, Xattr};
 use xdfs_proto::path::{Answer, Call};
@@ -74,12 +74,57 @@ fn modes_are_exact_and_those_of_programs_are_dropped_with_a_root() {
     assert_done(&scene.write(&[with(entry("shut", Content::Attributes), mode(0o500))]));
     assert_eq!(scene.mode_of("shut"), 0o500);
     fs::set_permissions(scene.path("shut"), fs::Permissions::from_mode(0o700)).unwrap();
-    // A user's own paths keep them.
+    // A user's own paths get them with an owner alone.
     let own = tempfile::tempdir().unwrap();
-    let root = own.path().join("a/b");
-    assert_done(&unrooted_pack(&root, &entries[2..3]).unwrap());
-    let meta = fs::metadata(root.join("program")).unwrap();
-    assert_eq!(meta.permissions().mode() & 0o7777, 0o6755);
+    let meta = fs::metadata(own.path()).unwrap();
+    let owner = Owner {
+        uid: meta.uid(),
+        gid: meta.gid(),
+        names: None,
+    };
+    for (owner, expected) in [(None, 0o755), (Some(owner), 0o6755)] {
+        let root = own.path().join("a/b");
+        let mut entry = entries[2].clone();
+        entry.metadata.owner = owner;
+        assert_done(&unrooted_pack(&root, &[entry]).unwrap());
+        let meta = fs::metadata(root.join("program")).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o7777, expected);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+/// With a root the bits come with the owner, and only where the process is root's; what doesn't
+/// get them says so.
+#[test]
+fn what_runs_as_its_owner_is_given_with_the_owner_or_reported() {
+    let scene = Scene::new();
+    let meta = fs::metadata(scene.path("")).unwrap();
+    let owned = |name: &'static str, content: Content<'static>| {
+        let mut entry = with(entry(name, content), mode(0o4755));
+        entry.metadata.owner = Some(Owner {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            names: None,
+        });
+        entry
+    };
+    let entries = [
+        owned("program", Content::File(b"x")),
+        owned("pipe", Content::Fifo),
+        owned("program", Content::Attributes),
+    ];
+    let failures = scene.write(&entries);
+    let is_root = xdfs_sys::ids::effective_user() == Some(0);
+    for number in 0..3 {
+        let code = failures.of(number).map(|fault| fault.code);
+        assert_eq!(code, (!is_root).then_some(Code::PermissionDenied));
+    }
+    let expected = if is_root { 0o4755 } else { 0o755 };
+    assert_eq!(scene.mode_of("program"), expected);
+    assert_eq!(scene.mode_of("pipe"), expected);
+    // Without an owner they are taken away again.
+    assert_done(&scene.write(&[with(entry("program", Content::Attributes), mode(0o4755))]));
+    assert_eq!(scene.mode_of("program"), 0o755);
 }
 
 #[test]
@@ -371,4 +416,70 @@ fn changes_can_be_made_durable() {
     assert_eq!(sync("p").unwrap_err().code, Code::NotRegularFile);
     assert_eq!(sync("gone").unwrap_err().code, Code::NotFound);
     assert_eq!(sync("../x").unwrap_err().code, Code::PathEscape);
+}
+
+/// Files wait for their names until they are durable. What comes after them in the pack means what
+/// it would mean if they had theirs.
+#[test]
+fn entries_mean_what_those_before_them_made_of_the_place() {
+    let scene = Scene::new();
+    let failures = scene.replace(&[
+        file("a", "first"),
+        entry("b", Content::HardLink(b"a")),
+        file("a", "second"),
+        entry("c", Content::HardLink(b"a")),
+        file("e", "x"),
+        entry("s", Content::Symlink(b".")),
+        file("s/inside", "not through a link"),
+        file("f", "a file"),
+        file("f/g", "in no directory"),
+        entry("f", Content::Directory),
+        file("h/i", "x"),
+        with(entry("h", Content::Attributes), mode(0o700)),
+        with(entry("h/i", Content::Attributes), mode(0o600)),
+    ]);
+    let failed: Vec<_> = (0..13).filter(|n| failures.of(*n).is_some()).collect();
+    assert_eq!(failed, [6, 8, 9], "{failures:?}");
+    let texts = ["a", "b", "c", "f"].map(|name| scene.text(name));
+    assert_eq!(texts, ["second", "first", "second", "a file"]);
+    assert_eq!(fs::read_link(scene.path("s")).unwrap().as_os_str(), ".");
+    assert_eq!((scene.mode_of("h"), scene.mode_of("h/i")), (0o700, 0o600));
+    scene.assert_clean();
+}
+
+/// More files than wait for one synchronisation, and one that fails among them.
+#[test]
+fn files_are_named_by_many_at_once() {
+    const COUNT: u32 = 2500;
+    let scene = Scene::new();
+    fs::create_dir(scene.path("500")).unwrap();
+    let paths: Vec<_> = (0..COUNT).map(|n| n.to_string()).collect();
+    let entries: Vec<_> = paths.iter().map(|path| file(path, path)).collect();
+    let failures = scene.replace(&entries);
+    let failed: Vec<_> = (0..COUNT).filter(|n| failures.of(*n).is_some()).collect();
+    assert_eq!(failed, [500]);
+    for path in paths.iter().filter(|path| *path != "500") {
+        assert_eq!(scene.text(path), *path);
+    }
+    scene.assert_clean();
+}
+
+/// A symbolic link is never seen with another time than its own, and where the name is taken
+/// nothing is left.
+#[test]
+fn a_link_gets_its_name_with_its_time() {
+    let scene = Scene::new();
+    let time = Metadata {
+        mtime_ns: Some(1_500_000_000_000_000_000),
+        ..Metadata::default()
+    };
+    let link = with(entry("link", Content::Symlink(b"x")), time.clone());
+    assert_done(&scene.write(std::slice::from_ref(&link)));
+    let meta = fs::symlink_metadata(scene.path("link")).unwrap();
+    assert_eq!(meta.mtime(), 1_500_000_000);
+    let failures = scene.write(&[link, with(entry("link", Content::Fifo), time)]);
+    for number in [0, 1] {
+        assert_eq!(failures.of(number).unwrap().code, Code::AlreadyExists);
+    }
+    scene.assert_clean();
 }

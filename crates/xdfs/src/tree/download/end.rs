@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
 use xdfs_store::{PackHow, Store as _};
 
 use super::{Download, Fetching, local_attributes};
@@ -137,6 +137,30 @@ impl Download<'_> {
         links: &[(Vec<u8>, Vec<u8>)],
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        let overwrite = self.options.overwrite;
+        if self.skip.is_none() {
+            return self.try_links(links, overwrite, report);
+        }
+        // An earlier run may have given these names to files that were fetched again since.
+        report.keep_again();
+        self.try_links(links, overwrite, report)?;
+        let (again, ours) = report.take_again(true);
+        let ours = self.find_ours(ours, report);
+        for (entries, overwrite) in [(again, overwrite), (ours, true)] {
+            let paths: HashSet<_> = entries.into_iter().map(|again| again.path).collect();
+            let links = links.iter().filter(|(path, _)| paths.contains(path));
+            let links: Vec<_> = links.cloned().collect();
+            self.try_links(&links, overwrite, report)?;
+        }
+        Ok(())
+    }
+
+    fn try_links(
+        &self,
+        links: &[(Vec<u8>, Vec<u8>)],
+        overwrite: bool,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let mut links = links;
         while !links.is_empty() {
             let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
@@ -151,17 +175,21 @@ impl Download<'_> {
             let count = fits.count().max(1);
             let (memory, length) = pack.finish();
             let how = PackHow {
-                overwrite: self.options.overwrite,
+                overwrite,
                 ..PackHow::default()
             };
             let failures = self.store.write_pack(&self.root, how, &memory[..length])?;
             let (done, rest) = links.split_at(count);
-            for (number, (path, _)) in (0..).zip(done) {
+            for (number, (path, first)) in (0..).zip(done) {
                 match failures.of(number) {
-                    Some(fault) => report.missed(path, false, None, fault.clone().path(path)),
+                    Some(fault) => {
+                        let first = xdfs_sys::fs::path_from_bytes(&join(&self.root, first));
+                        let mark = first.ok().and_then(|first| local_mark(&first));
+                        report.missed(path, false, mark, fault.clone().path(path));
+                    }
                     None => report.moved(&Item {
                         path: path.clone(),
-                        kind: Kind::Other,
+                        kind: Kind::Link,
                         bytes: 0,
                         mark: None,
                     }),
@@ -205,6 +233,11 @@ impl Download<'_> {
                 metadata: Metadata {
                     mode: u16::try_from(known.mode).ok(),
                     mtime_ns: Some(known.mtime_ns),
+                    owner: known.owner.map(|(uid, gid)| Owner {
+                        uid,
+                        gid,
+                        names: None,
+                    }),
                     ..Metadata::default()
                 },
                 content: Content::Attributes,

@@ -15,15 +15,13 @@ use super::side::{Asked, Essence, Side, essence};
 use super::{Compare, SyncOptions};
 use crate::paths::{Attributes, Entry, FileKind};
 use crate::tree::moving::ends_session;
-use crate::tree::{SMALL_BYTES_MAX, join};
+use crate::tree::{SET_ID, SMALL_BYTES_MAX, join};
 
 /// Listings on the server that are asked for ahead, and kept in all.
 const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
 /// Contents that are compared at once.
 pub(super) const QUESTIONS_MAX: usize = 16;
-/// Set-user-id and set-group-id, which servers don't give to files.
-const SET_ID: u32 = 0o6000;
 
 /// What is to be done while the comparison goes on.
 #[derive(Clone, Debug)]
@@ -629,7 +627,8 @@ impl<'a> Comparison<'a> {
         let is_owner_kept = self.options.tree.owner;
         let ignored = match source.kind {
             FileKind::Directory => 0,
-            _ if self.target.is_remote() => SET_ID,
+            // They are given together with owners alone.
+            _ if !is_owner_kept => SET_ID,
             _ => 0,
         };
         (source.mode ^ target.mode) & !ignored != 0

@@ -10,8 +10,8 @@ use xdfs_store::local::Added;
 use super::{LOOKS_MAX, Last, Sending, Upload};
 use crate::Answer;
 use crate::paths::{Call, PendingCall};
-use crate::tree::journal::mark_of;
-use crate::tree::moving::{Again, Packs, Report, ends_session, opening};
+use crate::tree::journal::{local_mark, mark_of};
+use crate::tree::moving::{Again, Kind, Packs, Report, ends_session, opening};
 use crate::tree::{WHOLE_AT_ONCE, join};
 
 impl Upload<'_> {
@@ -110,7 +110,8 @@ impl Upload<'_> {
             // Those below first.
             let directories = std::mem::take(&mut sending.directories);
             let directories = directories.iter().rev();
-            return self.send_entries(directories.map(|path| (path, Last::Directory)), report);
+            let directories = directories.map(|path| (path, Last::Directory));
+            return self.send_entries(directories, self.options.overwrite, report);
         };
         sending.whole.extend(tracker.take_whole(1));
         if !is_stopped {
@@ -306,8 +307,16 @@ impl Upload<'_> {
     pub(super) fn send_entries<'e>(
         &self,
         entries: impl Iterator<Item = (&'e Vec<u8>, Last<'e>)>,
+        overwrite: bool,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        let start = |pack: PackWriter| {
+            let mut pack = self.start_full(pack, overwrite)?;
+            for item in pack.items.iter_mut().filter(|i| i.kind == Kind::Link) {
+                item.mark = local_mark(&self.local(&item.path));
+            }
+            Ok::<_, Fault>(pack)
+        };
         let mut packs = Packs::new();
         let mut pack = self.begin_pack();
         for (path, last) in entries {
@@ -326,7 +335,7 @@ impl Upload<'_> {
             };
             if !pack.entry(&entry) {
                 let full = std::mem::replace(&mut pack, self.begin_pack());
-                packs.push(self.start_writer(full)?);
+                packs.push(start(full)?);
                 if packs.is_full()
                     && let Some(pack) = packs.take()
                 {
@@ -337,7 +346,7 @@ impl Upload<'_> {
             }
         }
         if !pack.is_empty() {
-            packs.push(self.start_writer(pack)?);
+            packs.push(start(pack)?);
         }
         while let Some(pack) = packs.take() {
             self.wait_for_pack(pack, report)?;

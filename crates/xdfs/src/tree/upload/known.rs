@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xdfs_proto::pack::Metadata;
+use xdfs_proto::pack::{Metadata, Owner};
 
 /// What names a file that has several names.
 #[cfg(unix)]
@@ -50,6 +50,22 @@ pub(super) fn metadata_of(meta: &std::fs::Metadata) -> Metadata<'static> {
         mtime_ns: seconds.and_then(|s| s.checked_add(meta.mtime_nsec())),
         ..Metadata::default()
     }
+}
+
+/// The numbers of owner and group.
+#[cfg(unix)]
+pub(super) fn owner_of(meta: &std::fs::Metadata) -> Option<Owner<'static>> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(Owner {
+        uid: meta.uid(),
+        gid: meta.gid(),
+        names: None,
+    })
+}
+
+#[cfg(not(unix))]
+pub(super) fn owner_of(_: &std::fs::Metadata) -> Option<Owner<'static>> {
+    None
 }
 
 #[cfg(not(unix))]

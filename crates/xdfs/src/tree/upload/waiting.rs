@@ -1,6 +1,6 @@
 //! Names of the source that the server's file system may take for others: they go at last.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use xdfs_proto::{Code, Fault};
 
@@ -138,7 +138,25 @@ impl Upload<'_> {
         links: &[(Vec<u8>, Vec<u8>)],
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let links = links.iter().map(|(path, first)| (path, Last::Link(first)));
-        self.send_entries(links, report)
+        let send = |paths: Option<&HashSet<Vec<u8>>>, overwrite, report: &mut Report<'_>| {
+            let links = links.iter();
+            let wanted = links.filter(|(path, _)| paths.is_none_or(|paths| paths.contains(path)));
+            let wanted = wanted.map(|(path, first)| (path, Last::Link(first)));
+            self.send_entries(wanted, overwrite, report)
+        };
+        let overwrite = self.options.overwrite;
+        if self.skip.is_none() {
+            return send(None, overwrite, report);
+        }
+        // An earlier run may have given these names to files that were sent again since.
+        report.keep_again();
+        send(None, overwrite, report)?;
+        let (again, ours) = report.take_again(true);
+        let ours = self.find_ours(ours, report)?;
+        for (entries, overwrite) in [(again, overwrite), (ours, true)] {
+            let paths = entries.into_iter().map(|again| again.path).collect();
+            send(Some(&paths), overwrite, report)?;
+        }
+        Ok(())
     }
 }

@@ -144,9 +144,10 @@ impl Upload<'_> {
         if !skip.entry(finished, path, mark) {
             return None;
         }
-        if self.options.hard_links {
-            // Further names of it are links to this one.
-            self.first_name(path);
+        // Further names of it are links to this one. If it is one itself, the first may be sent
+        // anew, and is another file then.
+        if self.options.hard_links && self.first_name(path).1.is_some() {
+            return None;
         }
         Some(totals_of(mark))
     }
@@ -211,6 +212,7 @@ impl Upload<'_> {
             }
         }
         self.send(&mut pack, made);
+        self.unkept.fetch_add(gather.unkept(), Ordering::Relaxed);
         Ok(())
     }
 

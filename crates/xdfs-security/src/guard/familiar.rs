@@ -1,0 +1,41 @@
+//! The addresses from which users came in, the last ones of a bounded number.
+//!
+//! Only who proved to be a user gets an entry in, so that strangers can't push others out.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::failures::{Network, UserHash};
+
+#[derive(Debug)]
+pub(super) struct Familiar {
+    most: usize,
+    known: HashSet<(Network, UserHash)>,
+    /// The same in the order in which they came.
+    order: VecDeque<(Network, UserHash)>,
+}
+
+impl Familiar {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            known: HashSet::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn contains(&self, network: Network, user: UserHash) -> bool {
+        self.known.contains(&(network, user))
+    }
+
+    pub(super) fn add(&mut self, network: Network, user: UserHash) {
+        if self.most == 0 || !self.known.insert((network, user)) {
+            return;
+        }
+        self.order.push_back((network, user));
+        if self.order.len() > self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}

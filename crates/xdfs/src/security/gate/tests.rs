@@ -1,0 +1,155 @@
+//! Tests of `gate`.
+
+use xdfs_security::export::ExportConfig;
+use xdfs_security::password::PasswordClient;
+
+use super::*;
+
+const PEER: &str = "192.0.2.1:40000";
+
+fn gate(folder: &Path) -> SecureGate {
+    let mut settings = ServerSecurity::new(folder.to_owned(), "owner".into());
+    settings.limits.failures_free = 1;
+    SecureGate::new(settings, folder.to_owned(), false).unwrap()
+}
+
+fn begin(gate: &SecureGate, peer: &str) -> Result<Verdict, Fault> {
+    let protection = Protection {
+        binding: [1; 32],
+        peer_certificates: Vec::new(),
+    };
+    let request = AuthRequest {
+        method: Method::Password.number(),
+        user: "alice".into(),
+        body: PasswordClient::begin().unwrap().1,
+    };
+    gate.begin(peer, &protection, &request)
+}
+
+/// Proofs that were begun before the first of them failed are no way around the wait.
+#[test]
+fn guesses_that_begin_together_wait_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate(folder.path());
+    let proofs: Vec<_> = (0..50)
+        .map(|_| match begin(&gate, PEER).unwrap() {
+            Verdict::Challenge(_, proof) => proof,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let codes: Vec<Code> = proofs
+        .into_iter()
+        .map(|proof| proof.step(&[0; 32]).unwrap_err().code)
+        .collect();
+    assert_eq!(codes[0], Code::AuthenticationFailed);
+    let guesses = codes
+        .iter()
+        .filter(|code| **code == Code::AuthenticationFailed);
+    // Each failure doubles the wait, so that even on a slow machine only a few get through.
+    assert!(guesses.count() < 10, "{codes:?}");
+    assert!(codes.contains(&Code::LimitExceeded), "{codes:?}");
+    // Channels of sessions that run still come in, and other addresses may try.
+    gate.knock(PEER).unwrap();
+    begin(&gate, "192.0.2.2:40000").unwrap();
+}
+
+fn public_gate(folder: &Path) -> SecureGate {
+    let mut settings = ServerSecurity::new(folder.join("server"), "owner".into());
+    let export = ExportConfig {
+        name: "public".into(),
+        path: folder.join("root").to_str().unwrap().into(),
+        make: true,
+        public: true,
+        ..ExportConfig::default()
+    };
+    settings.exports = Some(ExportsConfig {
+        export: vec![export],
+        ..ExportsConfig::default()
+    });
+    SecureGate::new(settings, folder.join("root"), false).unwrap()
+}
+
+/// Logs in without a proof, and says whether that was taken.
+fn anonymous(gate: &SecureGate, peer: &str) -> bool {
+    let protection = Protection {
+        binding: [1; 32],
+        peer_certificates: Vec::new(),
+    };
+    let request = AuthRequest {
+        method: Method::Anonymous.number(),
+        user: String::new(),
+        body: Vec::new(),
+    };
+    gate.begin(peer, &protection, &request).is_ok()
+}
+
+/// Who needs no proof to come in can't buy guesses by that.
+#[test]
+fn anonymous_logins_forgive_no_guesses() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = public_gate(folder.path());
+    let mut checked = 0;
+    for _ in 0..50 {
+        if let Ok(Verdict::Challenge(_, proof)) = begin(&gate, PEER) {
+            let fault = proof.step(&[0; 32]).unwrap_err();
+            checked += u32::from(fault.code == Code::AuthenticationFailed);
+        }
+        anonymous(&gate, PEER);
+    }
+    // Three are free, and each further one doubles the wait, also on a slow machine.
+    assert!((3..20).contains(&checked), "{checked}");
+    assert!(anonymous(&gate, "192.0.2.2:40000"));
+}
+
+/// Challenges that nobody answers are failures too.
+#[test]
+fn who_goes_away_before_the_proof_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = public_gate(folder.path());
+    let mut begun = 0;
+    while let Ok(Verdict::Challenge(_, proof)) = begin(&gate, PEER) {
+        drop(proof);
+        begun += 1;
+        assert!(begun < 20, "they cost nothing");
+    }
+    assert!(begun >= 3, "{begun}");
+    // The user doesn't suffer: no password was tried.
+    for peer in ["192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"] {
+        for _ in 0..3 {
+            begin(&gate, peer).map(drop).unwrap();
+        }
+    }
+    begin(&gate, "192.0.2.9:1").map(drop).unwrap();
+}
+
+/// Guesses from many addresses make a user slow, and nobody else, and no key of the user.
+#[test]
+fn guesses_from_many_addresses_are_counted_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = public_gate(folder.path());
+    let checked = |last: u32| {
+        let peer = format!("192.0.2.{last}:40000");
+        match begin(&gate, &peer) {
+            Ok(Verdict::Challenge(_, proof)) => {
+                proof.step(&[0; 32]).unwrap_err().code == Code::AuthenticationFailed
+            }
+            _ => false,
+        }
+    };
+    let count = (1..=100).filter(|last| checked(*last)).count();
+    assert!((10..20).contains(&count), "{count}");
+    // A wrong key is refused for what it is.
+    let protection = Protection {
+        binding: [1; 32],
+        peer_certificates: Vec::new(),
+    };
+    let request = AuthRequest {
+        method: Method::Key.number(),
+        user: "alice".into(),
+        body: Vec::new(),
+    };
+    let fault = gate
+        .begin("192.0.2.200:1", &protection, &request)
+        .unwrap_err();
+    assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
+}
