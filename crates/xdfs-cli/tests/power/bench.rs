@@ -11,8 +11,8 @@ use crate::round::{Problem, Report, Round};
 use crate::scene::Scene;
 use crate::work::Work;
 
-/// Paths that are named of a round with many problems.
-const NAMED: usize = 4;
+/// Paths that are named of a round with many problems of one kind.
+const NAMED: usize = 3;
 
 /// Rounds of one work, and how many of them had which problem.
 #[derive(Clone, Debug, Default)]
@@ -96,13 +96,16 @@ pub(crate) fn run(options: &Options) -> bool {
 }
 
 fn show(report: &Report) {
-    for (number, (problem, what)) in report.problems.iter().enumerate() {
-        if number < NAMED {
+    let mut shown: BTreeMap<Problem, usize> = BTreeMap::new();
+    for (problem, what) in &report.problems {
+        let count = shown.entry(*problem).or_default();
+        *count += 1;
+        if *count <= NAMED {
             println!("    {problem:?}: {what}");
         }
     }
-    if let Some(more) = report.problems.len().checked_sub(NAMED).filter(|n| *n > 0) {
-        println!("    and {more} more");
+    for (problem, count) in shown.into_iter().filter(|(_, count)| *count > NAMED) {
+        println!("    {problem:?}: {count} in all");
     }
 }
 

@@ -9,12 +9,12 @@ use crate::work::Work;
 pub(crate) const HELP: &str = "\
   --rounds N          power cuts (default 100)
   --seed N            of the first round; the next ones count up (default 1)
-  --form disk,loop    a disk that forgets, or a copy of a mounted image
-                      (default: both, nine to one)
+  --form disk,loop    a disk that forgets, or a copy of a mounted image (default: nine
+                      of ten are the former)
   --fs ext4,xfs,btrfs (default: those that can be made here)
   --work NAME,...     cp, over, resume, tree, sync, delta with -up or -down, in-place (default: all)
-  --length N          events (writes, flushes) that a run is taken to have before
-                      one was seen (default 50)
+  --length N          events (writes and flushes) that a run is taken to have before one
+                      was seen (default 50)
   --program FILE      another xdfs than the one that was built
   --verbose           a line for each round";
 
