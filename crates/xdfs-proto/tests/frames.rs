@@ -199,7 +199,7 @@ fn session() -> impl Strategy<Value = Frame> {
     let request = (
         any::<[u8; 16]>(),
         1u32..,
-        any::<u32>(),
+        prop_oneof![Just(0), 1024u32..],
         any::<u32>(),
         start,
         "[a-z@.]{0,20}",
@@ -215,8 +215,13 @@ fn session() -> impl Strategy<Value = Frame> {
                 user,
             })
         });
-    let accept = (any::<[u8; 16]>(), 1u32.., 1024u32..=16 << 20, any::<u32>()).prop_map(
-        |(secret, channels, block_size, window)| {
+    let accept = (
+        any::<[u8; 16]>(),
+        1u32..,
+        (10u32..=24).prop_map(|bits| 1 << bits),
+        any::<u32>(),
+    )
+        .prop_map(|(secret, channels, block_size, window)| {
             let secret = SessionSecret(secret);
             Frame::SessionOk(SessionAccept {
                 secret,
@@ -224,8 +229,7 @@ fn session() -> impl Strategy<Value = Frame> {
                 block_size,
                 window,
             })
-        },
-    );
+        });
     let join = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u32>()).prop_map(|(id, s, c)| {
         let (id, secret, channel) = (SessionId(id), SessionSecret(s), ChannelIndex(c));
         Frame::Join(JoinRequest {
