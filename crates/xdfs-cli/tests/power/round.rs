@@ -371,7 +371,7 @@ impl Play<'_> {
                             self.say(format!("{:?}", program.output()));
                         }
                     }
-                    Some(code) if !failed => {
+                    Some(code) if !failed && !self.is_unheard(code, &program.output()) => {
                         let said = format!("{code:?} without a cut: {:?}", program.output());
                         self.problem(Problem::Ended, said);
                     }
@@ -435,6 +435,21 @@ impl Play<'_> {
         }
     }
 
+    /// Whether a run was refused since one before it had published the file, whose client lost its
+    /// power before it heard of it. Nothing is left to do then; it isn't told so (docs/power-cuts.md).
+    fn is_unheard(&mut self, code: Option<i32>, said: &[String]) -> bool {
+        let is_refused = code == Some(6) && said.iter().any(|line| line.contains("target exists"));
+        if !is_refused || !matches!(self.round.work.task, Task::Copy | Task::Resume) {
+            return false;
+        }
+        let wrong = self.compare();
+        let is_whole = wrong.bytes.is_empty() && wrong.attributes.is_empty();
+        if is_whole {
+            self.say("published, unheard of");
+        }
+        is_whole
+    }
+
     /// A client whose server lost its power may fail, but must not claim what isn't so.
     fn check_survivor(&mut self, mut survivor: Guard) {
         let start = Instant::now();
@@ -468,6 +483,7 @@ impl Play<'_> {
                 Some(Some(12)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
+                Some(code) if self.is_unheard(code, &again.output()) => break None,
                 Some(code) => break Some(format!("{code:?}: {:?}", again.output())),
             }
         };
