@@ -59,6 +59,8 @@ pub(crate) struct Round<'a> {
     pub(crate) seed: u64,
     /// Events or milliseconds that a run takes, as far as is known.
     pub(crate) length: u64,
+    /// As in the options.
+    pub(crate) spares_links: bool,
 }
 
 /// Who uses the disk, and where everything is.
@@ -282,7 +284,12 @@ impl Play<'_> {
         };
         // An image that is copied has nobody to answer errors.
         let chance = self.random.below(12);
+        let is_spared = self.round.spares_links && self.command.words.contains(&"-a");
         let what = match (self.round.form, chance) {
+            (Form::Disk, 0 | 1) if is_spared => {
+                plan.cut_at = Some(at);
+                "the power is cut"
+            }
             (Form::Disk, 0) => {
                 plan.fail_write_at = Some(at);
                 "a write fails"
@@ -436,7 +443,8 @@ impl Play<'_> {
     }
 
     /// Whether a run was refused since one before it had published the file, whose client lost its
-    /// power before it heard of it. Nothing is left to do then; it isn't told so (docs/power-cuts.md).
+    /// power before it heard of it. Nothing is left to do then, and it isn't told so:
+    /// docs/power-cuts.md.
     fn is_unheard(&mut self, code: Option<i32>, said: &[String]) -> bool {
         let is_refused = code == Some(6) && said.iter().any(|line| line.contains("target exists"));
         if !is_refused || !matches!(self.round.work.task, Task::Copy | Task::Resume) {
