@@ -60,7 +60,7 @@ pub(crate) struct Round<'a> {
     /// Events or milliseconds that a run takes, as far as is known.
     pub(crate) length: u64,
     /// As in the options.
-    pub(crate) spares_links: bool,
+    pub(crate) spares_known_gaps: bool,
 }
 
 /// Who uses the disk, and where everything is.
@@ -284,7 +284,7 @@ impl Play<'_> {
         };
         // An image that is copied has nobody to answer errors.
         let chance = self.random.below(12);
-        let is_spared = self.round.spares_links && self.command.words.contains(&"-a");
+        let is_spared = self.round.spares_known_gaps && self.command.words.contains(&"-a");
         let what = match (self.round.form, chance) {
             (Form::Disk, 0 | 1) if is_spared => {
                 plan.cut_at = Some(at);
@@ -443,11 +443,11 @@ impl Play<'_> {
     }
 
     /// Whether a run was refused since one before it had published the file, whose client lost its
-    /// power before it heard of it. Nothing is left to do then, and it isn't told so:
-    /// docs/power-cuts.md.
+    /// power before it heard of it: a known gap, which rounds by hand show.
     fn is_unheard(&mut self, code: Option<i32>, said: &[String]) -> bool {
         let is_refused = code == Some(6) && said.iter().any(|line| line.contains("target exists"));
-        if !is_refused || !matches!(self.round.work.task, Task::Copy | Task::Resume) {
+        let is_file = matches!(self.round.work.task, Task::Copy | Task::Resume);
+        if !self.round.spares_known_gaps || !is_refused || !is_file {
             return false;
         }
         let wrong = self.compare();
