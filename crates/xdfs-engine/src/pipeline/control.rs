@@ -55,11 +55,10 @@ impl<K: Kernel> Pipeline<K> {
                     channel.push_bytes(&output);
                     self.join(channel);
                 }
-                Command::Leave => {
-                    if let Some(slot) = self.open_slots().last() {
-                        self.replace_channel(slot);
-                    }
-                }
+                Command::Leave => match self.open_slots().last() {
+                    Some(slot) => self.replace_channel(slot),
+                    None => self.leave_due = true,
+                },
                 Command::PreparePacks => self.pick_channels(Moved::Packs),
                 Command::Protect(level) => self.want_level(level),
                 Command::Start(job) => self.start(*job),

@@ -179,6 +179,8 @@ pub struct Pipeline<K> {
     window: u32,
     strict: bool,
     strict_met: bool,
+    /// A channel was to leave before one was open: the first one does.
+    leave_due: bool,
     /// The open channels, and the end of the session.
     set: ChannelSet,
     live_max: u32,
@@ -319,6 +321,7 @@ impl<K: Kernel> Pipeline<K> {
             window: 0,
             strict: false,
             strict_met: false,
+            leave_due: false,
             set: ChannelSet::new(limits.idle_timeout),
             live_max: 0,
             last_heard: Duration::ZERO,

@@ -580,6 +580,9 @@ impl<K: Kernel> Pipeline<K> {
             self.used_indexes.insert(channel.index);
         }
         self.opened(slot);
+        if std::mem::take(&mut self.leave_due) {
+            self.replace_channel(slot);
+        }
         self.pick_channels_late();
         self.dial_missing();
     }

@@ -10,7 +10,7 @@ use xdfs::{Client, Code, Limits, LocalPlace, TransferOptions};
 use xdfs_proto::frame::Frame;
 
 use crate::peer::{BLOCK, Heard, Peer, accept, block_header, join, offer, session_ok};
-use crate::stage::{Stage, short_limits};
+use crate::stage::Stage;
 use crate::support::{Folders, client, finish};
 
 /// A client whose session has one channel so far, that channel, and the listener of its server.
@@ -55,7 +55,11 @@ impl Drop for Stop {
 
 #[test]
 fn a_leave_that_is_never_answered_ends_its_channel() {
-    let (client, mut old, listener) = session(1, short_limits());
+    let limits = Limits {
+        idle_timeout: Duration::from_secs(5),
+        ..Limits::default()
+    };
+    let (client, mut old, listener) = session(1, limits);
     client.leave_channel();
     let mut new = joining(&listener);
     new.send(&Frame::JoinOk);

@@ -16,7 +16,7 @@ use crate::support::{Folders, client, finish};
 /// Far more than any deadline here, and far less than a test may take.
 const SOON: Duration = Duration::from_secs(15);
 /// Time between two bytes of a peer that drips.
-const DRIP: Duration = Duration::from_millis(50);
+const DRIP: Duration = Duration::from_millis(150);
 
 /// Fails if a deadline of the other side was not kept.
 #[track_caller]
