@@ -39,8 +39,9 @@ const PACK_BYTES_FIRST: usize = 64 << 10;
 const PACK_BYTES_SHORT: usize = 512 << 10;
 /// Bytes of a pack on a long path, where all of them together have to fill it.
 const PACK_BYTES_LONG: usize = 4 << 20;
-/// Packs under way: with the large files as many as a peer takes, which is 16.
-const PACKS_MAX: usize = 12;
+/// Packs under way: with the large files, and the pack that sets directories, as many as a peer
+/// takes, which is 16.
+const PACKS_MAX: usize = 11;
 /// Large files under way.
 const LARGE_MAX: usize = 4;
 /// How often what failed is tried again when everything else is moved, if the fault may pass.

@@ -249,13 +249,13 @@ impl<'a> Report<'a> {
             return;
         };
         let is_directory = is_directory || tracker.knows(path);
-        let is_ours = fault.code == Code::AlreadyExists && self.has_run && mark.is_some();
+        let is_there = fault.code == Code::AlreadyExists && !is_directory;
+        let is_ours = is_there && self.has_run && mark.is_some();
         // An earlier run may have set the mode of the directory, which was whole.
         let is_closed = fault.code == Code::PermissionDenied && self.has_run;
-        let may_pass = !is_directory && (is_ours || may_pass(&fault));
         if let Some(again) = &mut self.again
             && again.len() < AGAIN_MAX
-            && (is_closed || may_pass)
+            && (is_closed || is_ours || may_pass(&fault))
         {
             let path = path.to_vec();
             again.push(Again { path, mark, fault });

@@ -60,6 +60,23 @@ fn a_tree_goes_into_a_directory_that_is_there() {
 }
 
 #[test]
+fn a_server_that_takes_few_files_at_once_gets_the_rest_again() {
+    let folders = Folders::new(20);
+    let server = Serving::start(&folders.root(), |server| server.limits.open_files_max = 8);
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 20, 600, 20_000);
+    let options = TreeOptions::default();
+    let (result, failed) = up(&client, &source, "/there", &options).unwrap();
+    assert_eq!((result.files, failed), (600, vec![]));
+    let back = folders.here("back");
+    let (result, failed) = down(&client, "/there", &back, &options).unwrap();
+    assert_eq!((result.files, failed), (600, vec![]));
+    assert_same(&source, &folders.root().join("there"));
+    assert_same(&source, &back);
+}
+
+#[test]
 fn many_files_survive_channels_that_break() {
     let folders = Folders::new(3);
     let server = Serving::start(&folders.root(), |_| {});
