@@ -2,6 +2,7 @@
 //!
 //! Formatting and lints are not here; rustfmt and clippy do those.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ const MACHINE_FOLDERS: [&str; 3] = [
     concat!("/t", "mp/"),
 ];
 
+/// Where the numbered rules of the protocol stand.
+const SPECIFICATION: &str = "docs/protocol/";
+
 /// Hosts of package registries: which one is used is the user's configuration.
 const REGISTRY_HOSTS: [&str; 4] = [
     concat!("index.", "crates.io"),
@@ -47,6 +51,7 @@ pub(crate) fn run() -> Outcome {
     files.sort();
     let mut faults = Vec::new();
     let mut checked = 0;
+    let mut rules = Rules::default();
     for path in &files {
         let name = path.strip_prefix(root()).unwrap_or(path);
         let name = name.to_string_lossy().replace('\\', "/");
@@ -56,12 +61,14 @@ pub(crate) fn run() -> Outcome {
             continue;
         };
         checked += 1;
+        rules.read(&name, &text);
         faults.extend(
             file_faults(&name, &text)
                 .into_iter()
                 .map(|f| format!("{name}{f}")),
         );
     }
+    faults.extend(rules.faults());
     if faults.is_empty() {
         println!("xtask: {checked} files are tidy");
         return Ok(());
@@ -70,6 +77,56 @@ pub(crate) fn run() -> Outcome {
         "not tidy:\n  {}",
         faults.join("\n  ")
     )))
+}
+
+/// Rules of the specification, as `**[S-18]**` where one stands and `[S-18]` where it is named.
+#[derive(Default)]
+struct Rules {
+    stated: BTreeSet<String>,
+    named: Vec<(String, String)>,
+    faults: Vec<String>,
+}
+
+impl Rules {
+    fn read(&mut self, name: &str, text: &str) {
+        let states = name.starts_with(SPECIFICATION) && name.ends_with(".md");
+        for (number, line) in (1..).zip(text.lines()) {
+            for (at, rule) in rules_in(line) {
+                let place = format!("{name}:{number}");
+                let is_stated = states
+                    && line[..at].ends_with("**[")
+                    && line[at + rule.len()..].starts_with("]**");
+                if !is_stated {
+                    self.named.push((place, rule.to_owned()));
+                } else if !self.stated.insert(rule.to_owned()) {
+                    self.faults.push(format!("{place}: a second rule {rule}"));
+                }
+            }
+        }
+    }
+
+    fn faults(self) -> Vec<String> {
+        let mut faults = self.faults;
+        for (place, rule) in self.named {
+            if !self.stated.contains(&rule) {
+                faults.push(format!("{place}: the specification has no rule {rule}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Numbers of rules in brackets, and where each begins: one or two capitals, `-`, digits.
+fn rules_in(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    line.match_indices('[').filter_map(|(at, _)| {
+        let (rule, _) = line[at + 1..].split_once(']')?;
+        let (letters, number) = rule.split_once('-')?;
+        let is_rule = matches!(letters.len(), 1 | 2)
+            && letters.bytes().all(|b| b.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit());
+        is_rule.then_some((at + 1, rule))
+    })
 }
 
 /// Text files of the repository. What tools made is not ours to keep tidy.
@@ -220,6 +277,21 @@ mod tests {
 
     fn faults(name: &str, body: &str) -> usize {
         file_faults(name, &format!("{HEAD}{body}")).len()
+    }
+
+    #[test]
+    fn rules_that_nothing_states_and_second_ones_are_found() {
+        let mut rules = Rules::default();
+        let stated = concat!("- **[", "S-1]** A.\n- **[", "S-2]** As [", "S-1].\n");
+        rules.read("docs/protocol/a.md", stated);
+        rules.read("docs/protocol/b.md", concat!("- **[", "S-2]** B.\n"));
+        rules.read(
+            "crates/a.rs",
+            concat!("// [", "S-2], [", "S-3], [a-1], [A-Z], [0].\n"),
+        );
+        let faults = rules.faults();
+        let no_rule = concat!("crates/a.rs:1: the specification has no rule ", "S-3");
+        assert_eq!(faults, ["docs/protocol/b.md:1: a second rule S-2", no_rule]);
     }
 
     #[test]
