@@ -40,8 +40,6 @@ struct State {
     losses: u64,
     /// Why the last of them failed.
     loss: Option<Loss>,
-    /// Of the losses, those that a call which covers everything has told.
-    told: u64,
 }
 
 /// An error that several are told.
@@ -110,15 +108,6 @@ impl FileSystem {
             _ => Ok(()),
         }
     }
-
-    /// Makes everything durable. An error if anything was lost that no such call has told yet.
-    fn sync_all(&self) -> io::Result<()> {
-        let told = self.lock().told;
-        let result = self.sync(told, &fs::sync_file_system);
-        let mut state = self.lock();
-        state.told = state.losses;
-        result
-    }
 }
 
 /// What is known of a file system.
@@ -126,12 +115,20 @@ impl FileSystem {
 struct Known {
     system: Arc<FileSystem>,
     writers: usize,
-    /// The real paths of directories beneath which was written, with the number of the last end of
-    /// that; the empty path means any.
-    places: BTreeMap<Vec<u8>, u64>,
+    /// By the real paths of the directories beneath which was written; the empty path means any.
+    places: BTreeMap<Vec<u8>, Place>,
 }
 
-#[derive(Debug)]
+/// Writing beneath a directory that no call has covered yet.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The number of the last end of it.
+    ended: u64,
+    /// Losses of the file system when the first of it began.
+    losses: u64,
+}
+
+#[derive(Debug, Default)]
 struct Registry {
     /// By the number of the device.
     systems: BTreeMap<u64, Known>,
@@ -144,8 +141,8 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     number: 0,
 });
 
-fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
@@ -155,7 +152,7 @@ impl Registry {
             .retain(|_, known| known.writers > 0 || !known.places.is_empty());
         while self.systems.len() > KEPT_MAX {
             let idle = self.systems.iter().filter(|(_, known)| known.writers == 0);
-            let last = |known: &Known| known.places.values().max().copied();
+            let last = |known: &Known| known.places.values().map(|place| place.ended).max();
             let Some(device) = idle.min_by_key(|(_, k)| last(k)).map(|(device, _)| *device) else {
                 return;
             };
@@ -167,11 +164,14 @@ impl Registry {
 /// Somebody who writes to a file system.
 #[derive(Debug)]
 pub(super) struct Writer {
+    registry: &'static Mutex<Registry>,
     device: u64,
     system: Arc<FileSystem>,
     place: Vec<u8>,
     /// Losses when the writing began that has to be durable.
     losses: u64,
+    /// Likewise when the first of it began.
+    losses_first: u64,
 }
 
 impl Writer {
@@ -181,16 +181,24 @@ impl Writer {
     /// # Errors
     /// What the system says of the directory.
     pub(super) fn begin(dir: &Dir, place: &[u8]) -> io::Result<Option<Self>> {
+        Self::begin_in(&REGISTRY, dir, place)
+    }
+
+    fn begin_in(
+        shared: &'static Mutex<Registry>,
+        dir: &Dir,
+        place: &[u8],
+    ) -> io::Result<Option<Self>> {
         if dir.sync_kind() != SyncKind::Whole {
             return Ok(None);
         }
         let Some((device, _)) = dir.meta()?.identity else {
             return Ok(None);
         };
-        let mut registry = registry();
+        let mut registry = lock(shared);
         if let Some(known) = registry.systems.get_mut(&device) {
             known.writers += 1;
-            return Ok(Some(Self::new(device, &known.system, place)));
+            return Ok(Some(Self::new(shared, device, &known.system, place)));
         }
         drop(registry);
         let file = match dir.reopen() {
@@ -199,7 +207,7 @@ impl Writer {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut registry = self::registry();
+        let mut registry = lock(shared);
         // Somebody else may have been faster.
         let known = registry.systems.entry(device).or_insert_with(|| Known {
             system: Arc::new(FileSystem::new(file)),
@@ -207,17 +215,25 @@ impl Writer {
             places: BTreeMap::new(),
         });
         known.writers += 1;
-        let writer = Self::new(device, &known.system, place);
+        let writer = Self::new(shared, device, &known.system, place);
         registry.clean();
         Ok(Some(writer))
     }
 
-    fn new(device: u64, system: &Arc<FileSystem>, place: &[u8]) -> Self {
+    fn new(
+        registry: &'static Mutex<Registry>,
+        device: u64,
+        system: &Arc<FileSystem>,
+        place: &[u8],
+    ) -> Self {
+        let losses = system.lock().losses;
         Self {
+            registry,
             device,
             system: Arc::clone(system),
             place: place.to_vec(),
-            losses: system.lock().losses,
+            losses,
+            losses_first: losses,
         }
     }
 
@@ -237,18 +253,24 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let mut registry = registry();
+        let mut registry = lock(self.registry);
         registry.number += 1;
-        let number = registry.number;
+        let ended = registry.number;
         if let Some(known) = registry.systems.get_mut(&self.device)
             && Arc::ptr_eq(&known.system, &self.system)
         {
             known.writers -= 1;
+            let mut losses = self.losses_first;
             if known.places.len() >= PLACES_MAX && !known.places.contains_key(&self.place) {
-                known.places.clear();
+                let all = std::mem::take(&mut known.places);
+                losses = all.values().map(|p| p.losses).fold(losses, u64::min);
                 self.place.clear();
             }
-            known.places.insert(std::mem::take(&mut self.place), number);
+            let first = Place { ended, losses };
+            let place = known.places.entry(std::mem::take(&mut self.place));
+            let place = place.or_insert(first);
+            place.ended = ended;
+            place.losses = place.losses.min(losses);
         }
         registry.clean();
     }
@@ -259,37 +281,56 @@ impl Drop for Writer {
 /// those.
 ///
 /// # Errors
-/// Something may be lost.
+/// Something may be lost. It is told once of each directory beneath which was written.
 pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
+    sync_written_in(&REGISTRY, place, device, &fs::sync_file_system)
+}
+
+fn sync_written_in(
+    shared: &Mutex<Registry>,
+    place: &[u8],
+    device: u64,
+    sync: &dyn Fn(&File) -> io::Result<()>,
+) -> io::Result<bool> {
     let (systems, number) = {
-        let registry = registry();
-        let is_meant = |known: &Known| {
-            let mut places = known.places.keys();
-            places.any(|written| are_nested(written, place))
+        let registry = lock(shared);
+        let losses_of = |known: &Known| {
+            let places = known.places.iter();
+            let meant = places.filter(|(written, _)| are_nested(written, place));
+            meant.map(|(_, place)| place.losses).min()
         };
-        let meant = registry.systems.iter().filter(|(_, k)| is_meant(k));
-        let systems: Vec<_> = meant
-            .map(|(device, known)| (*device, Arc::clone(&known.system)))
-            .collect();
+        let meant = registry.systems.iter().filter_map(|(device, known)| {
+            let losses = losses_of(known)?;
+            Some((*device, Arc::clone(&known.system), losses))
+        });
+        let systems: Vec<_> = meant.collect();
         (systems, registry.number)
     };
     let mut first = Ok(());
-    for (_, system) in &systems {
+    for (_, system, losses) in &systems {
         // The others are made durable all the same.
-        let synced = system.sync_all();
+        let synced = system.sync(*losses, sync);
         first = first.and(synced);
     }
-    first?;
-    let mut registry = registry();
-    for (device, system) in &systems {
+    let mut registry = lock(shared);
+    for (device, system, _) in &systems {
         if let Some(known) = registry.systems.get_mut(device)
             && Arc::ptr_eq(&known.system, system)
         {
-            known.places.retain(|_, last| *last > number);
+            let losses = system.lock().losses;
+            known.places.retain(|written, known| {
+                let is_told = are_nested(written, place);
+                if is_told {
+                    known.losses = losses;
+                }
+                // The loss of what others have written is still to be told to them.
+                known.ended > number || known.losses < losses
+            });
         }
     }
     registry.clean();
-    Ok(systems.iter().any(|(covered, _)| *covered == device))
+    first?;
+    Ok(systems.iter().any(|(covered, ..)| *covered == device))
 }
 
 /// Whether one of two paths is the other or stands beneath it.
@@ -375,14 +416,29 @@ mod tests {
         assert_eq!((state.begun, state.ended), (3, 3));
     }
 
+    /// Two sessions have written when the system tells one of them of a loss.
     #[test]
-    fn a_loss_is_told_once_to_those_who_cover_everything() {
-        let system = system();
+    fn a_loss_is_told_once_of_each_directory() {
+        let registry: &Mutex<Registry> = Box::leak(Box::default());
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let device = dir.meta().unwrap().identity.unwrap().0;
         let failing = |_: &File| Err(io::Error::from_raw_os_error(5));
-        assert!(system.sync(0, &failing).is_err());
-        assert_eq!(system.sync_all().unwrap_err().raw_os_error(), Some(5));
-        if cfg!(target_os = "linux") {
-            system.sync_all().unwrap();
+        let sync = |place: &[u8], sync| sync_written_in(registry, place, device, sync);
+        let well: &dyn Fn(&File) -> io::Result<()> = &|_| Ok(());
+        for place in [b"/one", b"/two"] {
+            let Some(writer) = Writer::begin_in(registry, &dir, place).unwrap() else {
+                return;
+            };
+            drop(writer);
+        }
+        assert_eq!(sync(b"/one", &failing).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(sync(b"/two", well).unwrap_err().raw_os_error(), Some(5));
+        for place in [b"/one", b"/two"] {
+            // It is told, and nothing was written since.
+            assert!(!sync(place, well).unwrap());
+            drop(Writer::begin_in(registry, &dir, place).unwrap());
+            assert!(sync(place, well).unwrap());
         }
     }
 
