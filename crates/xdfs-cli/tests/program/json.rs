@@ -1,5 +1,9 @@
 //! The JSON lines of a real copy, against docs/json.md.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::support::{Place, Server, content, xdfs};
@@ -72,6 +76,27 @@ fn a_copy_tells_progress_a_file_and_one_result() {
         assert!(object["seconds"].as_f64().unwrap() > 0.0);
     }
     has(results[0], &["files", "failed", "exit_code"]);
+}
+
+#[test]
+fn a_tree_tells_how_many_files_go_without_special_bits() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let source = PathBuf::from(place.here("tree"));
+    fs::create_dir(&source).unwrap();
+    for (name, mode) in [("plain", 0o755), ("user", 0o4755), ("group", 0o2755)] {
+        let path = source.join(name);
+        fs::write(&path, name).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let url = server.url("/tree");
+    let source = source.to_str().unwrap();
+    for (options, without) in [(&[][..], 2), (&["--owner"], 0)] {
+        let command = [&["cp", "-r", "--force", "--json"], options, &[source, &url]].concat();
+        let objects = xdfs(command).ok().json();
+        let tree = objects.iter().find(|o| o["type"] == "tree").unwrap();
+        assert_eq!(tree["without_special_bits"], without, "{tree}");
+    }
 }
 
 #[test]
