@@ -38,8 +38,9 @@ options
   --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk and in private-shm)
   --memory-mib N    bytes of a memory to memory run (default 8192)
   --xdfs PATH       measure this program instead of building it; `none` for the rivals alone
-  --previous PATH   an older xdfs, whose channels without protection are compared with ours that
-                    prove who we are and send their payload clear
+  --previous PATH   an older xdfs: memory to memory its channels without protection are compared
+                    with ours that prove who we are and send their payload clear, and trees
+                    with ours that have none either
   --json FILE       write every run and the verdicts as JSON
   --markdown FILE   write the report there instead of to standard output
   --disk DIR        where the disk groups work (default target)

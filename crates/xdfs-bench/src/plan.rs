@@ -249,7 +249,12 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
         // The slow ones far from the middle, where xdfs and what it is close to are.
         _ => vec![Tool::Rclone, Tool::GridFtp, Tool::Rsync, Tool::Tar],
     };
-    let ranked = || rivals.iter().copied().map(plain).chain(ours);
+    // Beside the one that it is compared with.
+    let previous = options.previous.iter().map(|_| plain(Tool::Previous));
+    let ranked = || {
+        let rivals = rivals.iter().copied().map(plain);
+        rivals.chain(ours).chain(previous.clone())
+    };
     let mut jobs: Vec<Job> = ranked().map(|tool| job(Direction::Up, tool)).collect();
     let down = jobs.iter().rev().map(|up| Job {
         direction: Direction::Down,

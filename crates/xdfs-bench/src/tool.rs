@@ -21,7 +21,7 @@ use crate::{
 /// The name under which this program is looked up, which also plays the bare copies.
 const BARE: &str = "xdfs-bench";
 /// The name under which the older program is looked up.
-const PREVIOUS: &str = "previous xdfs";
+pub(crate) const PREVIOUS: &str = "previous xdfs";
 
 /// What some tools use where it is there.
 const OPTIONAL: [&str; 1] = ["nginx"];

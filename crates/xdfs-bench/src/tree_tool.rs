@@ -8,7 +8,7 @@ use std::{fs, io, path::Path};
 use crate::{
     line::Line,
     protection::{Keys, OpenSsh, Protection},
-    tool::{Direction, Payload, Tool, Toolbox},
+    tool::{Direction, PREVIOUS, Payload, Tool, Toolbox},
 };
 
 /// What is copied, beneath the root of the servers.
@@ -131,8 +131,13 @@ impl Toolbox {
                 let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}/");
                 ends(line, &remote, |path| format!("{path}/"))
             }
+            Tool::Previous => {
+                let line = self.line(PREVIOUS).args(["cp", "-r", "--insecure", "-q"]);
+                let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}/");
+                ends(line, &remote, |path| format!("{path}/"))
+            }
             // The others copy no trees over a network, so no row asks them.
-            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Previous | Tool::Scp => self
+            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Scp => self
                 .line("cp")
                 .args(["-r", "--reflink=never"])
                 .arg(format!("{source}/."))
@@ -200,6 +205,10 @@ mod tests {
         assert_eq!(
             plain(Tool::Rsync, up),
             "rsync -aW /d/src/ rsync://127.0.0.1:99/r/dst/"
+        );
+        assert_eq!(
+            plain(Tool::Previous, down),
+            "previous xdfs cp -r --insecure -q xdfs://127.0.0.1:99/src/ /d/dst/"
         );
         assert_eq!(
             plain(Tool::Cp, Direction::Local),

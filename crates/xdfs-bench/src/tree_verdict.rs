@@ -83,13 +83,18 @@ impl<'a> Rows<'a> {
             let row = self.find(way, tool, Protection::None);
             compared(plain, row, &format!("against {what}"), Some(required))
         };
+        let older = self.find(way, Tool::Previous, Protection::None);
+        let older =
+            older.map(|row| compared(plain, Some(row), "against the previous xdfs", Some(0.95)));
         if self.group.is_far() {
             let rsync = self.find(way, Tool::Rsync, Protection::None);
             let required = (self.group == Group::TreeWan).then_some(2.0);
-            return vec![
+            let mut verdicts = vec![
                 compared(plain, rsync, "against the rsync daemon", required),
                 compared(private, rsync, "private, against the rsync daemon", None),
             ];
+            verdicts.extend(older);
+            return verdicts;
         }
         let best = self.best_packaged(way);
         let which = best.map_or_else(String::new, |row| format!(" ({})", row.tool.name()));
@@ -105,6 +110,7 @@ impl<'a> Rows<'a> {
         if self.group == Group::TreeC {
             verdicts.push(rival(Tool::GridFtp, "GridFTP", 10.0));
         }
+        verdicts.extend(older);
         verdicts
     }
 }
@@ -184,6 +190,17 @@ mod tests {
         assert_eq!(verdicts.len(), 2 * 2);
         let rsync = found(&verdicts, "tree-wan down, against the rsync daemon");
         assert_eq!(rsync.outcome, Outcome::Short);
+    }
+
+    #[test]
+    fn an_older_program_is_judged_where_it_was_run() {
+        let up = |tool, seconds: &[f64]| row(Group::TreeA, Direction::Up, tool, None, seconds);
+        let rows = [up(Tool::Xdfs, &[1.1]), up(Tool::Previous, &[1.0])];
+        let verdicts = verdicts(&rows, Group::TreeA);
+        let older = verdicts.iter().filter(|v| v.what.contains("previous"));
+        let older: Vec<_> = older.map(|v| (&v.what[..], v.outcome)).collect();
+        let what = "tree-a up, against the previous xdfs";
+        assert_eq!(older, [(what, Outcome::Short)]);
     }
 
     #[test]
