@@ -390,8 +390,10 @@ fn a_foreign_server_takes_and_gives_files() {
     assert_eq!(foreign.at_server("file"), content);
     foreign.xdfs("cp -n 3", &[":file", "@back"]).ok();
     assert_eq!(fs::read(foreign.place.join("back")).unwrap(), content);
+    let again = foreign.xdfs("cp", &["@source", ":file"]).ok();
+    assert!(again.stderr.contains("there already"), "{}", again.stderr);
     foreign
-        .xdfs("cp", &["@source", ":file"])
+        .xdfs("cp --no-resume", &["@source", ":file"])
         .fails(6, &["exists already"]);
     foreign
         .xdfs("cp", &[":none", "@other"])

@@ -17,6 +17,7 @@ use xdfs_xio::Endpoint;
 
 use crate::files::Line;
 use crate::paths::Caller;
+use crate::recognition::Ends;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, Fingerprint, FirstUse, Level, SecureIdentity};
 use crate::sinks::Nameless;
@@ -124,7 +125,9 @@ impl Client {
     }
 
     /// Starts to send `source` to `target`, a path on the server. If `target` is a directory the
-    /// file keeps its name in it.
+    /// file keeps its name in it. A target that exists is replaced or refused; but with
+    /// [`TransferOptions::resume`] one that is the source already, as after an attempt of which
+    /// nobody heard that it was published, is a success.
     ///
     /// # Errors
     /// The source can't be opened, or the session has ended. What fails later comes from
@@ -135,6 +138,7 @@ impl Client {
         target: &[u8],
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
+        let is_file = matches!(source, LocalPlace::Path(_));
         let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
             LocalPlace::Path(path) => (
                 LocalStore::unrooted().open_source(&path_bytes(path))?,
@@ -155,7 +159,9 @@ impl Client {
                 Vec::new(),
             ),
         };
-        self.start(
+        let paths = [&source_path, target, &name];
+        let ends = (is_file && options.resume).then(|| self.ends(true, paths, options));
+        let transfer = self.start(
             options,
             JobKind::Upload(UploadJob {
                 source,
@@ -165,10 +171,12 @@ impl Client {
                 pack: false,
                 relaxed: false,
             }),
-        )
+        )?;
+        Ok(transfer.between(ends))
     }
 
-    /// Starts to fetch `source`, a path on the server, to `target`.
+    /// Starts to fetch `source`, a path on the server, to `target`. With one that exists it is as
+    /// in [`Self::upload`].
     ///
     /// # Errors
     /// The session has ended. What fails later comes from [`Transfer::wait`].
@@ -179,22 +187,45 @@ impl Client {
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
         let name = source.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec();
+        let is_file = matches!(target, LocalPlace::Path(_));
         let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
             LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
             LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
         };
-        let source = source.to_vec();
-        self.start(
+        let paths = [source, &target, &name];
+        let ends = (is_file && options.resume).then(|| self.ends(false, paths, options));
+        let transfer = self.start(
             options,
             JobKind::Download(DownloadJob {
-                source,
+                source: source.to_vec(),
                 store,
                 target,
                 name,
                 wish: None,
             }),
-        )
+        )?;
+        Ok(transfer.between(ends))
+    }
+
+    /// What is compared where the target of a single file exists.
+    fn ends(
+        &self,
+        is_upload: bool,
+        [source, target, name]: [&[u8]; 3],
+        options: &TransferOptions,
+    ) -> Ends {
+        Ends {
+            caller: self.caller.clone(),
+            is_upload,
+            source: source.to_vec(),
+            target: target.to_vec(),
+            name: name.to_vec(),
+            offset: options.offset,
+            length: options.length,
+            digest: self.digest(options.digest),
+            dry_run: options.dry_run,
+        }
     }
 
     pub(crate) fn start(

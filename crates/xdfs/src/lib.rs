@@ -13,6 +13,7 @@
 mod client;
 mod files;
 mod paths;
+mod recognition;
 mod remote;
 pub mod security;
 mod server;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use xdfs_engine::{CallJob, CallPart, Command, Commands};
-use xdfs_proto::Fault;
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::{Code, Fault};
 
 use crate::client::Client;
 use crate::transfer::SessionEnd;
@@ -26,6 +26,15 @@ impl Caller {
             end,
             next: Arc::default(),
         }
+    }
+
+    /// Whether a call failed since the session has ended, or is about to.
+    pub(crate) fn is_over(&self, fault: &Fault) -> bool {
+        self.end.known().is_some()
+            || matches!(
+                fault.code,
+                Code::ConnectionLost | Code::DeadlineExceeded | Code::ShuttingDown
+            )
     }
 
     /// Starts a call without waiting.

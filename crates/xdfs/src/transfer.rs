@@ -9,6 +9,8 @@ pub use xdfs_engine::{LimitedBy, Progress};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, Retry};
 
+use crate::recognition::Ends;
+
 /// The end of a transfer on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -32,7 +34,7 @@ pub struct TransferOptions {
     pub duration: Option<Duration>,
     /// Most bytes a second, over all channels; `None` for no bound.
     pub rate_bytes_per_s_max: Option<u64>,
-    /// Go on from the journal of an earlier attempt.
+    /// Go on from what an earlier attempt has left: its journal, or the published file itself.
     pub resume: bool,
     /// Read again what that journal claims, at the receiver, and send again what isn't as it was.
     /// Without it that happens only if the receiver's machine was started anew since, or if it
@@ -103,6 +105,10 @@ pub struct Transfer {
     commands: Commands,
     events: mpsc::Receiver<TransferEvent>,
     session_end: SessionEnd,
+    /// To be compared, if the target exists.
+    ends: Option<Ends>,
+    /// They are being compared: what ends that.
+    comparison: Option<mpsc::Sender<TransferEvent>>,
     ended: Option<Result<Outcome, Fault>>,
 }
 
@@ -118,8 +124,15 @@ impl Transfer {
             commands,
             events,
             session_end,
+            ends: None,
+            comparison: None,
             ended: None,
         }
+    }
+
+    /// The same, which isn't refused where its target is its source already.
+    pub(crate) fn between(self, ends: Option<Ends>) -> Self {
+        Self { ends, ..self }
     }
 
     /// Waits up to `timeout` for the next progress. `None` when the time is over or the transfer
@@ -131,7 +144,7 @@ impl Transfer {
         match self.events.recv_timeout(timeout) {
             Ok(TransferEvent::Progress(progress)) => Some(progress),
             Ok(TransferEvent::Ended(result)) => {
-                self.ended = Some(result);
+                self.end(result);
                 None
             }
             Err(mpsc::RecvTimeoutError::Timeout) => None,
@@ -152,6 +165,24 @@ impl Transfer {
     pub fn cancel(&self) {
         // A session that has ended has nothing to cancel.
         let _ = self.commands.send(Command::Cancel(self.file));
+        if let Some(comparison) = &self.comparison {
+            let fault = Fault::new(Code::Cancelled, "compare the target", "it was cancelled");
+            // The receiver is in this very value.
+            let _ = comparison.send(TransferEvent::Ended(Err(fault)));
+        }
+    }
+
+    /// It has ended, unless its target exists and has to be looked at first.
+    fn end(&mut self, result: Result<Outcome, Fault>) {
+        match (result, self.ends.take()) {
+            (Err(fault), Some(ends)) if ends.may_be_the_same(&fault) => {
+                let (sender, events) = mpsc::channel();
+                self.comparison = Some(sender.clone());
+                self.events = events;
+                ends.compare(sender, fault);
+            }
+            (result, _) => self.ended = Some(result),
+        }
     }
 
     /// Waits for the end.
@@ -181,7 +212,7 @@ impl Transfer {
         while self.ended.is_none() {
             match self.events.recv() {
                 Ok(TransferEvent::Progress(_)) => {}
-                Ok(TransferEvent::Ended(result)) => self.ended = Some(result),
+                Ok(TransferEvent::Ended(result)) => self.end(result),
                 Err(mpsc::RecvError) => self.ended = Some(Err(self.session_end.fault())),
             }
         }

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// How long a run is taken to be before one was seen, in events or milliseconds.
     pub(crate) length: u64,
     pub(crate) verbose: bool,
-    /// What docs/power-cuts.md names as not kept yet isn't provoked, or let pass.
+    /// What docs/power-cuts.md names as not kept yet isn't provoked.
     pub(crate) spares_known_gaps: bool,
 }
 

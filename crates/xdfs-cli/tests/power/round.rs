@@ -175,6 +175,7 @@ impl Play<'_> {
                 self.check_survivor(survivor);
             }
             if self.is_over() {
+                self.check_heard();
                 self.end(stage);
                 return Ok(());
             }
@@ -200,14 +201,16 @@ impl Play<'_> {
         if let Some(survivor) = survivor {
             self.check_survivor(survivor);
         }
-        if !self.is_over() {
+        if self.is_over() {
+            self.check_heard();
+        } else {
             self.check_again();
         }
         self.end(stage);
         Ok(())
     }
 
-    /// Whether the command said that all is done, and would only say that the target exists now.
+    /// Whether the command said that all is done, and would move nothing now.
     fn is_over(&self) -> bool {
         self.claimed && matches!(self.round.work.task, Task::Copy | Task::Resume | Task::Tree)
     }
@@ -378,7 +381,7 @@ impl Play<'_> {
                             self.say(format!("{:?}", program.output()));
                         }
                     }
-                    Some(code) if !failed && !self.is_unheard(code, &program.output()) => {
+                    Some(code) if !failed => {
                         let said = format!("{code:?} without a cut: {:?}", program.output());
                         self.problem(Problem::Ended, said);
                     }
@@ -442,20 +445,12 @@ impl Play<'_> {
         }
     }
 
-    /// Whether a run was refused since one before it had published the file, whose client lost its
-    /// power before it heard of it: a known gap, which rounds by hand show.
-    fn is_unheard(&mut self, code: Option<i32>, said: &[String]) -> bool {
-        let is_refused = code == Some(6) && said.iter().any(|line| line.contains("target exists"));
-        let is_file = matches!(self.round.work.task, Task::Copy | Task::Resume);
-        if !self.round.spares_known_gaps || !is_refused || !is_file {
-            return false;
+    /// The command had ended with 0, and somebody may not have heard it: of a file the same command
+    /// says so again. A tree is refused then.
+    fn check_heard(&mut self) {
+        if self.round.work.task != Task::Tree {
+            self.check_again();
         }
-        let wrong = self.compare();
-        let is_whole = wrong.bytes.is_empty() && wrong.attributes.is_empty();
-        if is_whole {
-            self.say("published, unheard of");
-        }
-        is_whole
     }
 
     /// A client whose server lost its power may fail, but must not claim what isn't so.
@@ -491,7 +486,6 @@ impl Play<'_> {
                 Some(Some(12)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Some(code) if self.is_unheard(code, &again.output()) => break None,
                 Some(code) => break Some(format!("{code:?}: {:?}", again.output())),
             }
         };

@@ -37,6 +37,8 @@ mod sync;
 mod trees;
 #[cfg(target_os = "linux")]
 mod typed;
+#[cfg(target_os = "linux")]
+mod unheard;
 #[cfg(unix)]
 mod unreadable;
 mod usage;

@@ -296,8 +296,19 @@ impl Server {
     /// Serves `root` with further flags.
     #[track_caller]
     pub(crate) fn start_with(root: &Path, flags: &[&str]) -> Self {
+        Self::start_as(root, flags, |serve| serve)
+    }
+
+    /// The same by a command that `change` makes of the usual one.
+    #[track_caller]
+    pub(crate) fn start_as(
+        root: &Path,
+        flags: &[&str],
+        change: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let mut command = program();
         command.arg("serve").arg("--root").arg(root).args(flags);
+        let mut command = change(command);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = Running::start_piped(&mut command);
         let stdout = running.child.stdout.take().unwrap();

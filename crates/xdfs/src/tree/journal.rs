@@ -733,7 +733,7 @@ fn is_coarse(time_ns: i64) -> bool {
 
 /// Whether a time that was found is the one that was given. Some file systems cut it to 100 ns, to
 /// a microsecond, to a second, or to two.
-fn is_same_time(found: i64, given: i64) -> bool {
+pub(crate) fn is_same_time(found: i64, given: i64) -> bool {
     let cut = |to: i64| given.checked_sub(given.rem_euclid(to));
     let cuts = [1, 100, 1000, SECOND_NS, 2 * SECOND_NS];
     cuts.map(cut).contains(&Some(found))

@@ -17,6 +17,7 @@ mod tracker;
 mod upload;
 
 pub use filter::{Filter, FilterRule};
+pub(crate) use journal::is_same_time;
 pub use sync::{Compare, SyncOptions, SyncResult};
 
 use std::ops::ControlFlow;
@@ -292,7 +293,7 @@ impl Cut {
 }
 
 /// A path and a name beneath it.
-fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
     if above.is_empty() || name.is_empty() {
         return [above, name].concat();
     }

@@ -33,7 +33,11 @@ fn bytes_that_are_no_text() {
         download(&client, &path, &here, &options).unwrap();
         assert_equal(&source, &here);
         // And in a fault, as they are.
-        let fault = upload(&client, &source, &path, &options).unwrap_err();
+        let part = TransferOptions {
+            length: Some(1),
+            ..options.clone()
+        };
+        let fault = upload(&client, &source, &path, &part).unwrap_err();
         assert_fault(&fault, Code::AlreadyExists, Side::Remote, &path);
     }
     stage.still_serves();

@@ -11,6 +11,8 @@ mod corruption;
 mod elastic;
 #[cfg(unix)]
 mod kept;
+#[cfg(unix)]
+mod recognised;
 mod resume;
 mod scene;
 mod session;

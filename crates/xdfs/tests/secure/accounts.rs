@@ -306,3 +306,26 @@ fn a_session_never_goes_on_with_other_ids() {
     assert!(fault.operation.contains("ids"), "{fault}");
     world.nothing_published();
 }
+
+/// What the account may not read isn't compared by the server's own rights.
+#[test]
+fn a_target_that_the_account_may_not_read_is_not_recognised() {
+    let Some(world) = world(&BOTH) else { return };
+    let source = world.source(100_000);
+    let alice = world.visit("alice", vec![world.user_key("alice")]);
+    let target = world.path("root/file");
+    let again = || {
+        let source = LocalPlace::Path(source.clone());
+        let options = xdfs::TransferOptions::default();
+        finish(alice.connect()?.upload(&source, b"/file", &options)?)
+    };
+    again().unwrap();
+    assert_eq!(again().unwrap().resumed_bytes, 100_000);
+    // Of the same permissions, and another's.
+    mode(&source, 0o600);
+    mode(&target, 0o600);
+    std::os::unix::fs::chown(&target, Some(0), Some(0)).unwrap();
+    let fault = again().unwrap_err();
+    assert_eq!(fault.code, Code::AlreadyExists, "{fault}");
+    assert_same(&source, &target);
+}

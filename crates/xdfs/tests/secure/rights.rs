@@ -5,7 +5,7 @@ use std::fs;
 use xdfs::security::{Credential, ExportConfig, ExportsConfig, GrantConfig, Rights};
 use xdfs::{Code, LocalPlace};
 
-use crate::world::{World, assert_same, finish};
+use crate::world::{Visit, World, assert_same, finish};
 
 /// A world with one export: a directory for each user.
 fn homes(change: impl FnOnce(&mut ExportConfig)) -> World {
@@ -178,4 +178,63 @@ fn a_grant_limits_what_its_user_may_do() {
         Code::NotFound,
     );
     assert_eq!(fs::read(world.path("root/file")).unwrap(), b"to be read");
+}
+
+/// The comparison with a target that exists is by the user's own rights: who may not read learns
+/// nothing of it.
+#[test]
+fn a_target_that_exists_is_recognised_by_those_who_may_read_it() {
+    let world = World::with(|security, folder| {
+        let grant = |user: &str, rights| GrantConfig {
+            user: Some(user.into()),
+            rights,
+            ..GrantConfig::default()
+        };
+        let (make, read, list) = (Rights::CREATE, Rights::READ, Rights::LIST);
+        security.exports = Some(ExportsConfig {
+            export: vec![ExportConfig {
+                name: "data".into(),
+                path: folder.join("root").to_str().unwrap().into(),
+                grant: vec![
+                    grant("writer", make | Rights::WRITE | list),
+                    grant("maker", make | read),
+                    grant("reader", read | list),
+                ],
+                ..ExportConfig::default()
+            }],
+            ..ExportsConfig::default()
+        });
+    });
+    let source = world.source(300_000);
+    let visit = |user: &str| world.visit(user, vec![world.user_key(user)]);
+    let (writer, maker, reader) = (visit("writer"), visit("maker"), visit("reader"));
+    let again = |visit: &Visit, force: bool| {
+        let client = visit.connect()?;
+        let options = xdfs::TransferOptions {
+            overwrite: force,
+            ..xdfs::TransferOptions::default()
+        };
+        let source = LocalPlace::Path(source.clone());
+        finish(client.upload(&source, b"/data/file", &options)?)
+    };
+    again(&writer, false).unwrap();
+    for (visit, code) in [
+        (&writer, Code::AlreadyExists),
+        (&reader, Code::PermissionDenied),
+    ] {
+        let fault = again(visit, false).unwrap_err();
+        assert_eq!(fault.code, code, "{}: {fault}", visit.user);
+    }
+    // Who may not replace it may say so without effect.
+    for force in [false, true] {
+        assert_eq!(again(&maker, force).unwrap().resumed_bytes, 300_000);
+    }
+    let content = fs::read(&source).unwrap();
+    fs::write(world.path("root/file"), vec![0; content.len()]).unwrap();
+    for force in [false, true] {
+        let fault = again(&maker, force).unwrap_err();
+        assert_eq!(fault.code, Code::PermissionDenied, "{fault}");
+        assert!(fault.cause.contains("may not replace"), "{fault}");
+    }
+    assert_eq!(fs::read(world.path("root/file")).unwrap(), vec![0; 300_000]);
 }

@@ -1,0 +1,284 @@
+//! Whether a target that exists is what the transfer would have made of it.
+//!
+//! Whoever publishes a file may be stopped before anybody has heard of it, and by then nothing is
+//! left that tells what stands under the name. The same transfer is refused then, since its target
+//! exists. So what stands there is compared with the source, by calls that the user could make as
+//! well: where length, time, permissions and content are the same, nothing is left to be moved.
+//! Neither end is changed.
+//!
+//! The receiver can't do that alone: the sender takes the digest states of what a receiver says to
+//! hold for its own, and a comparison at the end would compare the target with itself.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
+use xdfs_proto::digest::{BlockHasher, FragmentMap};
+use xdfs_proto::pack::Failures;
+use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId};
+use xdfs_store::{LocalStore, Store as _};
+
+use crate::paths::Caller;
+use crate::tree::{is_same_time, join};
+
+/// Bytes that are compared by one call: content that differs shows soon, and who gives up doesn't
+/// wait for long.
+const PIECE_BYTES: u64 = 256 << 20;
+/// Bytes that are read and hashed at once: one subtree of BLAKE3.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Bytes after which it is told how far it is, and seen whether anybody waits for it.
+const TOLD_BYTES: u64 = 16 << 20;
+/// By what they are compared, whatever digest was wished: somebody else may have made the target,
+/// and nobody must be able to make one that only looks the same.
+const COMPARED: DigestKind = DigestKind::Blake3;
+
+/// The two ends of a transfer, and what of the source was to be moved.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) caller: Caller,
+    pub(crate) is_upload: bool,
+    pub(crate) source: Vec<u8>,
+    pub(crate) target: Vec<u8>,
+    /// The name that the target gets if it is a directory.
+    pub(crate) name: Vec<u8>,
+    pub(crate) offset: u64,
+    pub(crate) length: Option<u64>,
+    /// The kind of the digest that is told.
+    pub(crate) digest: DigestKind,
+    pub(crate) dry_run: bool,
+}
+
+/// One of the ends, and its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct End {
+    is_here: bool,
+    path: Vec<u8>,
+}
+
+/// Tells what came of it. That is the refusal, if nothing else was told.
+struct Teller {
+    events: mpsc::Sender<TransferEvent>,
+    refusal: Option<Fault>,
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if let Some(refusal) = self.refusal.take() {
+            // Nobody may be listening any more.
+            let _ = self.events.send(TransferEvent::Ended(Err(refusal)));
+        }
+    }
+}
+
+impl Ends {
+    /// Whether a transfer may have ended so because its target exists.
+    pub(crate) fn may_be_the_same(&self, fault: &Fault) -> bool {
+        match fault.code {
+            Code::AlreadyExists => true,
+            // What a server says to those who may make files there and not replace any.
+            Code::PermissionDenied => self.is_upload && !self.dry_run,
+            _ => false,
+        }
+    }
+
+    /// Compares the ends in a thread of its own. It tells by the sender, as a transfer does, how
+    /// far it is and how it ends: by `refusal` if the target isn't the source.
+    pub(crate) fn compare(self, events: mpsc::Sender<TransferEvent>, refusal: Fault) {
+        let mut teller = Teller {
+            events,
+            refusal: Some(refusal),
+        };
+        // Without a thread it isn't done, and the refusal stands.
+        let _ = thread::Builder::new()
+            .name("xdfs-compare".into())
+            .spawn(move || {
+                let result = match self.outcome(&teller.events) {
+                    Ok(Some(outcome)) => Ok(outcome),
+                    Err(fault) if self.caller.is_over(&fault) => Err(fault),
+                    // It isn't the same, or nobody can tell.
+                    _ => return,
+                };
+                teller.refusal = None;
+                let _ = teller.events.send(TransferEvent::Ended(result));
+            });
+    }
+
+    /// What a transfer would tell that had nothing to move; `None` if there is something.
+    fn outcome(&self, events: &mpsc::Sender<TransferEvent>) -> Result<Option<Outcome>, Fault> {
+        let start = Instant::now();
+        let source = End {
+            is_here: self.is_upload,
+            path: self.source.clone(),
+        };
+        let mut target = End {
+            is_here: !self.is_upload,
+            path: self.target.clone(),
+        };
+        if self.stat(&target, true)?.kind == FileKind::Directory {
+            target.path = join(&target.path, &self.name);
+        }
+        // A link is never what was published.
+        let look = || Ok::<_, Fault>((self.stat(&source, true)?, self.stat(&target, false)?));
+        let (from, there) = look()?;
+        let Some(rest) = from.size.checked_sub(self.offset) else {
+            return Ok(None);
+        };
+        let length = self.length.unwrap_or(rest).min(rest);
+        if there.size != length || !is_alike(&from, &there) {
+            return Ok(None);
+        }
+        let Some(digest) = self.digest_of_both(&source, &target, length, events)? else {
+            return Ok(None);
+        };
+        let (from_now, there_now) = look()?;
+        if !is_unchanged(&from, &from_now) || !is_unchanged(&there, &there_now) {
+            return Ok(None);
+        }
+        if !self.dry_run {
+            // Somebody else may have made it, and left it to the system to write it.
+            let path = target.path.clone();
+            match self.ask(target.is_here, Call::Sync { path }) {
+                // What was published is durable, also where the system has no call for the rest.
+                Err(fault) if fault.code == Code::Unsupported => {}
+                synced => drop(synced?),
+            }
+        }
+        Ok(Some(Outcome {
+            bytes: length,
+            elapsed: match self.dry_run {
+                true => Duration::ZERO,
+                false => start.elapsed(),
+            },
+            channels: 1,
+            resumed_bytes: if self.dry_run { 0 } else { length },
+            retransmitted_bytes: 0,
+            digest,
+            target: target.path,
+            limited_by: LimitedBy::SourceRead,
+            failures: Failures::default(),
+        }))
+    }
+
+    /// Reads both ends, each where it is. The digest of the whole, in the kind that is told; `None`
+    /// if they differ.
+    fn digest_of_both(
+        &self,
+        source: &End,
+        target: &End,
+        length: u64,
+        events: &mpsc::Sender<TransferEvent>,
+    ) -> Result<Option<DigestValue>, Fault> {
+        let (here, there) = match self.is_upload {
+            true => (source, target),
+            false => (target, source),
+        };
+        let first_of = |end: &End| if end == source { self.offset } else { 0 };
+        let mut file = LocalStore::unrooted().open_source(&here.path)?;
+        let mut whole = Digester::new(self.digest);
+        let mut at = 0;
+        while at < length {
+            let bytes = PIECE_BYTES.min(length - at);
+            let asked = self.caller.start_pending(Call::Checksum {
+                path: there.path.clone(),
+                offset: first_of(there) + at,
+                length: Some(bytes),
+                kind: COMPARED,
+            })?;
+            let mut piece = Digester::new(COMPARED);
+            let mut done = 0;
+            while done < bytes {
+                let mut block = vec![0; BLOCK_BYTES.min(bytes - done) as usize];
+                if file.read_at(first_of(here) + at + done, &mut block)? < block.len() {
+                    return Ok(None);
+                }
+                piece.update(&block);
+                whole.update(&block);
+                done += block.len() as u64;
+                if !(at + done).is_multiple_of(TOLD_BYTES) {
+                    continue;
+                }
+                let progress = Progress {
+                    bytes: at + done,
+                    bytes_total: Some(length),
+                    resumed_bytes: at + done,
+                    channels: 1,
+                };
+                if events.send(TransferEvent::Progress(progress)).is_err() {
+                    let cause = "nobody waits for it any more";
+                    return Err(Fault::new(Code::Cancelled, "compare the target", cause));
+                }
+            }
+            let own = piece.finish();
+            match asked.wait()? {
+                Answer::Digest { value, length } if length == bytes && Some(value) == own => {}
+                _ => return Ok(None),
+            }
+            at += bytes;
+        }
+        file.verify_unchanged()?;
+        Ok(whole.finish())
+    }
+
+    fn stat(&self, end: &End, follow: bool) -> Result<Attributes, Fault> {
+        let path = end.path.clone();
+        match self.ask(end.is_here, Call::Stat { path, follow })? {
+            Answer::Attributes(attributes) => Ok(attributes),
+            // The engine lets nothing else through.
+            _ => {
+                Err(Fault::new(Code::Internal, "look at a path", "another answer").path(&end.path))
+            }
+        }
+    }
+
+    fn ask(&self, is_here: bool, call: Call) -> Result<Answer, Fault> {
+        match is_here {
+            true => LocalStore::unrooted().call(&call, &mut |_| Ok(())),
+            false => self.caller.start_pending(call)?.wait(),
+        }
+    }
+}
+
+/// Whether a target has all but the content from such a source, as far as can be told: a system
+/// without permission bits tells none.
+fn is_alike(source: &Attributes, target: &Attributes) -> bool {
+    let has_mode = source.mode != 0 && target.mode != 0;
+    source.kind == FileKind::File
+        && target.kind == FileKind::File
+        && is_same_time(target.mtime_ns, source.mtime_ns)
+        && (!has_mode || target.mode == source.mode & 0o777)
+}
+
+/// Whether a file is still the one that it was, in one version.
+fn is_unchanged(before: &Attributes, now: &Attributes) -> bool {
+    let version = |of: &Attributes| (of.device, of.inode, of.size, of.mtime_ns, of.ctime_ns);
+    version(before) == version(now)
+}
+
+/// The digest of bytes that come one block after the other.
+struct Digester {
+    states: FragmentMap,
+    at: u64,
+}
+
+impl Digester {
+    fn new(kind: DigestKind) -> Self {
+        Self {
+            states: FragmentMap::new(kind),
+            at: 0,
+        }
+    }
+
+    fn update(&mut self, block: &[u8]) {
+        let mut hasher = BlockHasher::new(self.states.kind(), false, self.at);
+        hasher.update(block);
+        // Blocks that follow one another never overlap.
+        self.states.insert(hasher.finish(FileId(0)).1);
+        self.at += block.len() as u64;
+    }
+
+    fn finish(&self) -> Option<DigestValue> {
+        self.states.digest(self.at)
+    }
+}
