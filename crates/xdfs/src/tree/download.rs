@@ -390,7 +390,7 @@ impl<'a> Download<'a> {
         }
         // Further names of it are links to this one. If it is one itself, the first may be fetched
         // anew, and is another file then.
-        if self.first_name(path, attributes).1.is_some() {
+        if self.is_further(path, attributes) {
             return None;
         }
         Some(totals_of(mark))
@@ -409,7 +409,12 @@ impl<'a> Download<'a> {
         if first.is_none() {
             names.insert(key, path.to_vec());
         }
-        (true, first)
+        (true, first.filter(|first| first != path))
+    }
+
+    /// Whether a name is to be a link to another one that came before.
+    pub(super) fn is_further(&self, path: &[u8], attributes: &Attributes) -> bool {
+        self.first_name(path, attributes).1.is_some()
     }
 
     fn drive(&self, provider: Option<&Provider<'_>>, report: &mut Report<'_>) -> Result<(), Fault> {

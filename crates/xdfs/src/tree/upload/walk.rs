@@ -146,7 +146,7 @@ impl Upload<'_> {
         }
         // Further names of it are links to this one. If it is one itself, the first may be sent
         // anew, and is another file then.
-        if self.options.hard_links && self.first_name(path).1.is_some() {
+        if self.is_further(path) {
             return None;
         }
         Some(totals_of(mark))
@@ -226,6 +226,11 @@ impl Upload<'_> {
         if first.is_none() {
             names.insert(key, path.to_vec());
         }
-        (true, first)
+        (true, first.filter(|first| first != path))
+    }
+
+    /// Whether a name is to be a link to another one that came before.
+    pub(in crate::tree) fn is_further(&self, path: &[u8]) -> bool {
+        self.options.hard_links && self.first_name(path).1.is_some()
     }
 }
