@@ -24,6 +24,7 @@ use super::alike::{Listed, Waiting};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, local_mtime, mark_of, totals_of,
 };
+use super::links::Link;
 use super::moving::{
     Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
@@ -424,6 +425,9 @@ impl<'a> Download<'a> {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let mut state = Fetching::new(keeper, self.options.overwrite);
+        if self.options.hard_links {
+            report.keep_lost();
+        }
         let root = self.directories.lock().root.take();
         if let Some(root) = root {
             self.found_directory(&[], &root, &mut state, report);
@@ -646,7 +650,8 @@ impl<'a> Download<'a> {
             tracker.keep_open(&path);
         }
         if let Some(first) = first {
-            state.links.push((path, first));
+            let mark = mark_of(&attributes);
+            state.links.push(Link { path, first, mark });
             return Ok(());
         }
         let is_special = attributes.kind != FileKind::Directory && attributes.mode & SET_ID != 0;
@@ -855,8 +860,8 @@ struct Fetching {
     large: LargeFiles,
     /// Directories that are set at the end, if they aren't followed.
     directories: Vec<(Vec<u8>, Known)>,
-    /// Further names of files, and the first ones.
-    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Further names of files.
+    links: Vec<Link>,
     /// Names for the next pack, and about what it will have.
     names: Vec<Vec<u8>>,
     name_bytes: usize,

@@ -720,7 +720,7 @@ fn was_broken_off(earlier: &Earlier) -> bool {
 }
 
 /// Whether what stands at the target looks like the version that is to be moved there.
-fn looks_like(there: Mark, wanted: Mark) -> bool {
+pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
     there.kind == wanted.kind
         && there.size == wanted.size
         && is_same_time(there.mtime_ns, wanted.mtime_ns)

@@ -13,6 +13,7 @@ use super::{BATCH_NAMES, Found, Made, Upload};
 use crate::client::path_bytes;
 use crate::tree::alike::Listed;
 use crate::tree::journal::{Finished, local_mark, mark_of, totals_of};
+use crate::tree::links::Link;
 use crate::tree::moving::ends_session;
 use crate::tree::{is_directory, join};
 
@@ -175,7 +176,9 @@ impl Upload<'_> {
                         let _ = made.send(Made::Several(found.path.clone()));
                     }
                     if let Some(first) = first {
-                        let _ = made.send(Made::Link(found.path, first));
+                        let path = found.path;
+                        let mark = local_mark(&self.local(&path));
+                        let _ = made.send(Made::Link(Link { path, first, mark }));
                         continue;
                     }
                 }
