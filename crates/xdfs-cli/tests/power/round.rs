@@ -284,12 +284,7 @@ impl Play<'_> {
         };
         // An image that is copied has nobody to answer errors.
         let chance = self.random.below(12);
-        let is_spared = self.round.spares_known_gaps && self.command.words.contains(&"-a");
         let what = match (self.round.form, chance) {
-            (Form::Disk, 0 | 1) if is_spared => {
-                plan.cut_at = Some(at);
-                "the power is cut"
-            }
             (Form::Disk, 0) => {
                 plan.fail_write_at = Some(at);
                 "a write fails"
