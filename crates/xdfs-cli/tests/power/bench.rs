@@ -52,7 +52,6 @@ pub(crate) fn run(options: &Options) -> bool {
             form,
             seed,
             length: expected,
-            spares_known_gaps: options.spares_known_gaps,
         };
         let began = Instant::now();
         let report = catch_unwind(AssertUnwindSafe(|| round.run())).unwrap_or_else(|panic| {

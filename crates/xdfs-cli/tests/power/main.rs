@@ -61,7 +61,6 @@ fn rounds(form: Form, rounds: u32) {
     let options = Options {
         forms: vec![form],
         rounds,
-        spares_known_gaps: true,
         ..Options::default()
     };
     assert!(bench::run(&options), "see above");

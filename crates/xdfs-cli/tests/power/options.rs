@@ -38,8 +38,6 @@ pub(crate) struct Options {
     /// How long a run is taken to be before one was seen, in events or milliseconds.
     pub(crate) length: u64,
     pub(crate) verbose: bool,
-    /// What docs/power-cuts.md names as not kept yet isn't provoked.
-    pub(crate) spares_known_gaps: bool,
 }
 
 impl Default for Options {
@@ -56,7 +54,6 @@ impl Default for Options {
             program: env!("CARGO_BIN_EXE_xdfs").into(),
             length: 50,
             verbose: false,
-            spares_known_gaps: false,
         }
     }
 }

@@ -59,8 +59,6 @@ pub(crate) struct Round<'a> {
     pub(crate) seed: u64,
     /// Events or milliseconds that a run takes, as far as is known.
     pub(crate) length: u64,
-    /// As in the options.
-    pub(crate) spares_known_gaps: bool,
 }
 
 /// Who uses the disk, and where everything is.
@@ -287,12 +285,7 @@ impl Play<'_> {
         };
         // An image that is copied has nobody to answer errors.
         let chance = self.random.below(12);
-        let is_spared = self.round.spares_known_gaps && self.command.words.contains(&"-a");
         let what = match (self.round.form, chance) {
-            (Form::Disk, 0 | 1) if is_spared => {
-                plan.cut_at = Some(at);
-                "the power is cut"
-            }
             (Form::Disk, 0) => {
                 plan.fail_write_at = Some(at);
                 "a write fails"

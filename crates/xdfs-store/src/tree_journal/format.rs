@@ -539,6 +539,9 @@ pub struct Earlier {
     pub is_complete: bool,
     /// There was a run before.
     pub has_run: bool,
+    /// A run before the last one was broken off: what it moved and didn't claim may still stand
+    /// there, whatever came of the runs since.
+    pub was_broken_off: bool,
 }
 
 impl Earlier {
@@ -597,6 +600,7 @@ impl Earlier {
             }
             Record::Run(ended) => {
                 if !ended {
+                    self.was_broken_off |= self.has_run && !self.is_complete;
                     self.begin_run();
                 }
                 self.has_run = true;
@@ -669,13 +673,15 @@ impl Earlier {
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let root = self.root.iter().cloned().map(Record::Root);
         // What stays of it if it fails later says that there was a run.
-        let root = root.chain(self.has_run.then_some(Record::Run(false)));
+        let runs = usize::from(self.has_run) + usize::from(self.was_broken_off);
+        let root = root.chain(std::iter::repeat_n(Record::Run(false), runs));
         let past = self.past.records();
         // A directory that was named without a claim says nothing.
         let has_past = self.past.records().next().is_some();
         let between = [Record::Run(true), Record::Run(false)].into_iter();
         let past = past.chain(between.filter(move |_| has_past));
-        let run = self.has_run.then_some(Record::Run(self.is_complete));
+        // That one is under way is said above.
+        let run = self.is_complete.then_some(Record::Run(true));
         let known = self.directories.records();
         root.chain(past).chain(known).chain(run)
     }

@@ -186,6 +186,35 @@ fn what_a_run_claimed_that_came_to_its_end_lets_nothing_be_left_out() {
     }
 }
 
+/// What a run moved before it was broken off may stand there after any number of further runs.
+#[test]
+fn a_run_that_was_broken_off_is_not_forgotten() {
+    let (begin, end) = (Record::Run(false), Record::Run(true));
+    for (runs, is_known) in [
+        (vec![], false),
+        (vec![begin.clone(), end.clone()], false),
+        (vec![begin.clone(), end.clone(), begin.clone(), end.clone()], false),
+        (vec![begin.clone()], false),
+        (vec![begin.clone(), begin.clone()], true),
+        (vec![begin.clone(), begin.clone(), end.clone()], true),
+        (vec![begin.clone(), begin.clone(), end.clone(), begin.clone(), end.clone()], true),
+    ] {
+        let (_folder, path) = place();
+        let (mut journal, _) = open(&path);
+        let claim = Record::Entries(b"a".to_vec(), vec![Claim { entry: 3, version: 4 }]);
+        journal.append(&[&runs[..], &[claim]].concat(), false).unwrap();
+        for _ in 0..3 {
+            let mut reader = File::open(&path).unwrap();
+            let mut records = Records::new(&mut reader).unwrap().unwrap();
+            let earlier = Earlier::read(&mut records).unwrap();
+            assert_eq!(earlier.was_broken_off, is_known, "{runs:?}");
+            assert_eq!(earlier.has_run, !runs.is_empty(), "{runs:?}");
+            assert_eq!(earlier.is_complete, runs.last() == Some(&end), "{runs:?}");
+            journal.compact().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_damaged_journal_claims_a_beginning() {
     let (_folder, path) = place();

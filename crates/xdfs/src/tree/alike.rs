@@ -169,6 +169,9 @@ impl<E: Pathed> Waiting<E> {
 /// Is told the names of a directory.
 pub(super) type Names<'n> = dyn FnMut(&[u8], Identity) + 'n;
 
+/// What stands under a path, if anything.
+pub(super) type Looked = Result<Option<Attributes>, Fault>;
+
 /// Both ends of a tree, as they can be looked at.
 pub(super) trait Ends {
     /// The names in a directory of the source that belong to the tree.
@@ -178,7 +181,7 @@ pub(super) trait Ends {
     fn target(&self, directory: &[u8], names: &mut Names<'_>) -> Result<(), Fault>;
 
     /// What stands under paths at the target, if anything, in their order.
-    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Result<Option<Identity>, Fault>>, Fault>;
+    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Looked>, Fault>;
 }
 
 /// What is found of a name that waited: `Err` says why it isn't to be moved.
@@ -194,9 +197,10 @@ pub(super) fn judge(ends: &dyn Ends, paths: &[&[u8]]) -> Result<Vec<Verdict>, Fa
     let mut found: BTreeMap<&[u8], Vec<(usize, Identity)>> = BTreeMap::new();
     for (at, looked) in ends.look(&owned)?.into_iter().enumerate() {
         verdicts.push(match looked {
-            Ok(Some(identity)) => {
+            Ok(Some(there)) => {
                 let directory = split(paths[at]).0;
-                found.entry(directory).or_default().push((at, identity));
+                let there = identity(&there);
+                found.entry(directory).or_default().push((at, there));
                 Ok(())
             }
             // What stands above it is told when it is moved.
@@ -297,7 +301,7 @@ impl<'d> Directory<'d> {
         let paths: Vec<_> = others.iter().map(|other| join(self.path, other)).collect();
         for (other, looked) in others.into_iter().zip(ends.look(&paths)?) {
             let found = looked?;
-            let is_one = |found: Identity| match (found, there) {
+            let is_one = |found: Attributes| match (identity(&found), there) {
                 (Some(found), Some(there)) => found == there,
                 _ => true,
             };
@@ -314,6 +318,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+    use crate::paths::FileKind;
 
     #[test]
     fn names_that_some_file_system_takes_for_one_fold_to_the_same() {
@@ -371,6 +376,23 @@ mod tests {
         assert!(waiting.has_kind(b"d/a") && !waiting.has_kind(b"f/a"));
     }
 
+    fn attributes(inode: u64) -> Attributes {
+        Attributes {
+            kind: FileKind::File,
+            size: 0,
+            allocated: 0,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            device: 2,
+            inode,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        }
+    }
+
     /// A directory at both ends. The target keeps what was made first under a folded name, or
     /// tells all names apart.
     struct Fake {
@@ -414,14 +436,14 @@ mod tests {
             Ok(())
         }
 
-        fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Result<Option<Identity>, Fault>>, Fault> {
+        fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Looked>, Fault> {
             let target = self.target.borrow();
             let look = |path: &Vec<u8>| {
                 let found = target.iter().find(|(name, _)| match self.folds {
                     true => folded(name.as_bytes()) == folded(path),
                     false => name.as_bytes() == path,
                 });
-                Ok(found.map(|(_, number)| self.numbers.then_some((2, *number))))
+                Ok(found.map(|(_, number)| attributes(if self.numbers { *number } else { 0 })))
             };
             Ok(paths.iter().map(look).collect())
         }

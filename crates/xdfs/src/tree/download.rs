@@ -24,6 +24,7 @@ use super::alike::{Listed, Waiting};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, local_mtime, mark_of, totals_of,
 };
+use super::links::Link;
 use super::moving::{
     Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
@@ -390,7 +391,7 @@ impl<'a> Download<'a> {
         }
         // Further names of it are links to this one. If it is one itself, the first may be fetched
         // anew, and is another file then.
-        if self.first_name(path, attributes).1.is_some() {
+        if self.is_further(path, attributes) {
             return None;
         }
         Some(totals_of(mark))
@@ -409,7 +410,12 @@ impl<'a> Download<'a> {
         if first.is_none() {
             names.insert(key, path.to_vec());
         }
-        (true, first)
+        (true, first.filter(|first| first != path))
+    }
+
+    /// Whether a name is to be a link to another one that came before.
+    pub(super) fn is_further(&self, path: &[u8], attributes: &Attributes) -> bool {
+        self.first_name(path, attributes).1.is_some()
     }
 
     fn drive(&self, provider: Option<&Provider<'_>>, report: &mut Report<'_>) -> Result<(), Fault> {
@@ -419,6 +425,9 @@ impl<'a> Download<'a> {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let mut state = Fetching::new(keeper, self.options.overwrite);
+        if self.options.hard_links {
+            report.keep_lost();
+        }
         let root = self.directories.lock().root.take();
         if let Some(root) = root {
             self.found_directory(&[], &root, &mut state, report);
@@ -641,7 +650,8 @@ impl<'a> Download<'a> {
             tracker.keep_open(&path);
         }
         if let Some(first) = first {
-            state.links.push((path, first));
+            let mark = mark_of(&attributes);
+            state.links.push(Link { path, first, mark });
             return Ok(());
         }
         let is_special = attributes.kind != FileKind::Directory && attributes.mode & SET_ID != 0;
@@ -850,8 +860,8 @@ struct Fetching {
     large: LargeFiles,
     /// Directories that are set at the end, if they aren't followed.
     directories: Vec<(Vec<u8>, Known)>,
-    /// Further names of files, and the first ones.
-    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Further names of files.
+    links: Vec<Link>,
     /// Names for the next pack, and about what it will have.
     names: Vec<Vec<u8>>,
     name_bytes: usize,

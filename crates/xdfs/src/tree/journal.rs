@@ -716,11 +716,11 @@ fn is_fifo(_: std::fs::FileType) -> bool {
 
 /// Whether there may be entries that were moved and not claimed.
 fn was_broken_off(earlier: &Earlier) -> bool {
-    earlier.has_run && !earlier.is_complete
+    earlier.was_broken_off || earlier.has_run && !earlier.is_complete
 }
 
 /// Whether what stands at the target looks like the version that is to be moved there.
-fn looks_like(there: Mark, wanted: Mark) -> bool {
+pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
     there.kind == wanted.kind
         && there.size == wanted.size
         && is_same_time(there.mtime_ns, wanted.mtime_ns)

@@ -11,6 +11,7 @@ mod alike;
 mod download;
 mod filter;
 mod journal;
+mod links;
 mod moving;
 mod sync;
 mod tracker;
@@ -63,7 +64,8 @@ pub struct TreeOptions {
     pub xattrs: bool,
     /// Keep the times of the last read.
     pub read_times: bool,
-    /// Keep several names of one file as such.
+    /// Keep several names of one file as such. If the first of them can't be moved the others fail
+    /// too, unless what stands there has the kind, the size and the time of the source.
     pub hard_links: bool,
     /// What is left out.
     pub filter: Filter,

@@ -1,6 +1,7 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -163,6 +164,11 @@ pub(super) struct Report<'a> {
     again: Option<Vec<Again>>,
     /// Entries that stand at the target may be those that an earlier run moved.
     has_run: bool,
+    /// Digests of paths that were not moved, and why: while several names of a file are kept.
+    lost: Option<HashMap<u64, Code>>,
+    random: RandomState,
+    /// What has the kind, the size and the time of an entry is taken for it.
+    pub(super) marks_suffice: bool,
 }
 
 impl<'a> Report<'a> {
@@ -177,6 +183,9 @@ impl<'a> Report<'a> {
             tracker: None,
             again: None,
             has_run: false,
+            lost: None,
+            random: RandomState::new(),
+            marks_suffice: true,
         }
     }
 
@@ -245,7 +254,7 @@ impl<'a> Report<'a> {
         fault: Fault,
     ) {
         let Some(tracker) = &mut self.tracker else {
-            self.failed(path, &fault);
+            self.lost(path, &fault);
             return;
         };
         let is_directory = is_directory || tracker.knows(path);
@@ -311,7 +320,21 @@ impl<'a> Report<'a> {
             Some(tracker) => tracker.settled(path, Err(())),
             None => {}
         }
+        if let Some(lost) = &mut self.lost {
+            lost.insert(self.random.hash_one(path), fault.code);
+        }
         self.failed(path, fault);
+    }
+
+    /// Paths that are lost are remembered from now on.
+    pub(super) fn keep_lost(&mut self) {
+        self.lost.get_or_insert_default();
+    }
+
+    /// Why an entry wasn't moved; `None` if it was, or an earlier run had done that.
+    pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
+        let lost = self.lost.as_ref()?;
+        lost.get(&self.random.hash_one(path)).copied()
     }
 
     /// A directory isn't moved, nor anything in it.

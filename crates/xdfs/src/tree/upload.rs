@@ -25,6 +25,7 @@ use xdfs_store::{LocalStore, Store as _};
 use self::known::{inode, metadata_of};
 use super::alike::{Pathed, Waiting};
 use super::journal::{self, Ends, Keeper, MakeDurable, Skip};
+use super::links::Link;
 use super::moving::{
     Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over, transfer_options,
     wait_for_durable_pack,
@@ -60,8 +61,8 @@ pub(super) enum Made {
     Large(Vec<u8>),
     /// A name that waits, since another may be taken for it.
     Alike(Found),
-    /// A further name, and the first one.
-    Link(Vec<u8>, Vec<u8>),
+    /// A further name.
+    Link(Link),
     Directories(Vec<Vec<u8>>),
     /// A name of a file that has several: each run has to see it.
     Several(Vec<u8>),
@@ -199,8 +200,8 @@ struct Sending {
     packs: Packs<MovingPack>,
     large: LargeFiles,
     made_directory: Option<Vec<u8>>,
-    /// Further names, and the first ones.
-    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Further names.
+    links: Vec<Link>,
     /// Directories that are set at the end, if they aren't followed.
     directories: Vec<Vec<u8>>,
     /// Directories that are whole.
@@ -367,6 +368,9 @@ impl<'a> Upload<'a> {
             path: Vec::new(),
             is_directory: true,
         };
+        if self.options.hard_links {
+            report.keep_lost();
+        }
         self.pass(provider, vec![root], &mut sending, report)?;
         self.drain(&mut sending, report)?;
         if self.options.dry_run || report.is_stopped() && sending.keeper.is_none() {
@@ -435,7 +439,7 @@ impl<'a> Upload<'a> {
                 self.start_large(path, self.options.overwrite, sending, report)?;
             }
             Made::Alike(found) => sending.waiting.add(found),
-            Made::Link(path, first) => sending.links.push((path, first)),
+            Made::Link(link) => sending.links.push(link),
             Made::Directories(paths) if report.tracker.is_none() => {
                 sending.directories.extend(paths);
             }

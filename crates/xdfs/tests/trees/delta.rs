@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, FileTimes};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -472,4 +472,31 @@ fn any_edits_come_over() {
         prop_assert_eq!(result.tree.files, 1);
         prop_assert_eq!(hidden_names(&stage.target()).len(), 0);
     });
+}
+
+/// Of a file with several names only one is looked at for its differences: what is prepared for
+/// another would stay.
+#[test]
+fn names_of_one_file_that_changed_are_sent_once() {
+    for way in WAYS {
+        let stage = Stage::new(way);
+        let old = noise(2, MIB + MIB / 4);
+        let mut new = old.clone();
+        new[500_000..500_010].fill(7);
+        place(&stage, "one", &old, &new);
+        for root in [stage.source(), stage.target()] {
+            fs::hard_link(root.join("one"), root.join("other")).unwrap();
+        }
+        let options = SyncOptions {
+            tree: TreeOptions {
+                hard_links: true,
+                ..TreeOptions::default()
+            },
+            ..delta()
+        };
+        let result = stage.make_equal(&options);
+        assert!(result.tree.matched_bytes > MIB as u64, "{way:?} {result:?}");
+        let inode = |name| fs::metadata(stage.target().join(name)).unwrap().ino();
+        assert_eq!(inode("one"), inode("other"));
+    }
 }

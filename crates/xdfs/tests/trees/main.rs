@@ -15,6 +15,8 @@ mod delta;
 mod holes;
 mod journal;
 mod kept;
+#[cfg(target_os = "linux")]
+mod links;
 mod older;
 #[cfg(unix)]
 mod owners;

@@ -9,6 +9,7 @@ use xdfs_store::{PackHow, Store as _};
 
 use super::{Download, Fetching, local_attributes};
 use crate::tree::journal::local_mark;
+use crate::tree::links::{Link, sound};
 use crate::tree::moving::{Again, Item, Kind, Report, opening};
 use crate::tree::tracker::{Known, Whole};
 use crate::tree::{SMALL_BYTES_MAX, join};
@@ -134,21 +135,22 @@ impl Download<'_> {
     /// Gives files these further names.
     pub(super) fn make_links(
         &self,
-        links: &[(Vec<u8>, Vec<u8>)],
+        links: Vec<Link>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        let links = sound(self, links, report)?;
         let overwrite = self.options.overwrite;
         if self.skip.is_none() {
-            return self.try_links(links, overwrite, report);
+            return self.try_links(&links, overwrite, report);
         }
         // An earlier run may have given these names to files that were fetched again since.
         report.keep_again();
-        self.try_links(links, overwrite, report)?;
+        self.try_links(&links, overwrite, report)?;
         let (again, ours) = report.take_again(true);
         let ours = self.find_ours(ours, report);
         for (entries, overwrite) in [(again, overwrite), (ours, true)] {
             let paths: HashSet<_> = entries.into_iter().map(|again| again.path).collect();
-            let links = links.iter().filter(|(path, _)| paths.contains(path));
+            let links = links.iter().filter(|link| paths.contains(&link.path));
             let links: Vec<_> = links.cloned().collect();
             self.try_links(&links, overwrite, report)?;
         }
@@ -157,18 +159,18 @@ impl Download<'_> {
 
     fn try_links(
         &self,
-        links: &[(Vec<u8>, Vec<u8>)],
+        links: &[Link],
         overwrite: bool,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let mut links = links;
         while !links.is_empty() {
             let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-            let fits = links.iter().take_while(|(path, first)| {
+            let fits = links.iter().take_while(|link| {
                 pack.entry(&Entry {
-                    path,
+                    path: &link.path,
                     metadata: Metadata::default(),
-                    content: Content::HardLink(first),
+                    content: Content::HardLink(&link.first),
                 })
             });
             // Two paths are shorter than any pack.
@@ -180,12 +182,10 @@ impl Download<'_> {
             };
             let failures = self.store.write_pack(&self.root, how, &memory[..length])?;
             let (done, rest) = links.split_at(count);
-            for (number, (path, first)) in (0..).zip(done) {
+            for (number, Link { path, mark, .. }) in (0..).zip(done) {
                 match failures.of(number) {
                     Some(fault) => {
-                        let first = xdfs_sys::fs::path_from_bytes(&join(&self.root, first));
-                        let mark = first.ok().and_then(|first| local_mark(&first));
-                        report.missed(path, false, mark, fault.clone().path(path));
+                        report.missed(path, false, *mark, fault.clone().path(path));
                     }
                     None => report.moved(&Item {
                         path: path.clone(),

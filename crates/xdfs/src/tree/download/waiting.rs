@@ -8,7 +8,7 @@ use xdfs_store::Store as _;
 use super::{Download, Fetching};
 use crate::client::path_bytes;
 use crate::paths::{Answer, Call};
-use crate::tree::alike::{Ends, Identity, Names, Waiting, identity, judge};
+use crate::tree::alike::{Ends, Looked, Names, Waiting, identity, judge};
 use crate::tree::moving::{Report, levels_above};
 use crate::tree::{ROUNDS, is_directory, join};
 
@@ -36,7 +36,7 @@ impl Ends for Download<'_> {
         Ok(())
     }
 
-    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Result<Option<Identity>, Fault>>, Fault> {
+    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Looked>, Fault> {
         let store = self.beneath()?;
         let look = |path: &Vec<u8>| {
             let call = Call::Stat {
@@ -44,7 +44,7 @@ impl Ends for Download<'_> {
                 follow: false,
             };
             match store.call(&call, &mut |_| Ok(())) {
-                Ok(Answer::Attributes(attributes)) => Ok(Some(identity(&attributes))),
+                Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
                 Ok(_) => Ok(None),
                 Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => Ok(None),
                 Err(fault) => Err(fault),
@@ -114,21 +114,21 @@ impl Download<'_> {
         let mut late = Waiting::default();
         let (alike, links): (Vec<_>, Vec<_>) = std::mem::take(&mut state.links)
             .into_iter()
-            .partition(|(path, _)| state.waiting.has_kind(path));
-        self.make_links(&links, report)?;
+            .partition(|link| state.waiting.has_kind(&link.path));
+        self.make_links(links, report)?;
         alike.into_iter().for_each(|link| late.add(link));
         while !late.is_empty() && !report.is_stopped() {
             let round = late.take_round();
-            let paths: Vec<_> = round.iter().map(|(path, _)| &path[..]).collect();
+            let paths: Vec<_> = round.iter().map(|link| &link.path[..]).collect();
             let verdicts = judge(self, &paths)?;
             let mut links = Vec::new();
             for (link, verdict) in round.into_iter().zip(verdicts) {
                 match verdict {
                     Ok(()) => links.push(link),
-                    Err(fault) => report.lost(&link.0, &fault),
+                    Err(fault) => report.lost(&link.path, &fault),
                 }
             }
-            self.make_links(&links, report)?;
+            self.make_links(links, report)?;
         }
         Ok(())
     }

@@ -137,6 +137,7 @@ impl<'a> Carrier<'a> {
             let path = candidate.path;
             if let Route::Up(source) = self.route
                 && !upload.stop.load(Ordering::Relaxed)
+                && !upload.is_further(&path)
             {
                 let source = join(&path_bytes(source), &path);
                 let target = join(self.root, &path);
@@ -209,6 +210,7 @@ impl<'a> Carrier<'a> {
             if let Route::Down(source) = self.route
                 && let Ok(store) = self.beneath()
                 && !download.stop.load(Ordering::Relaxed)
+                && !download.is_further(&path, &attributes)
             {
                 let source = join(source, &path);
                 let preparation = self.preparation(&download.stop);

@@ -141,6 +141,7 @@ fn run(
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
     let mut report = Report::new(&mut relay);
     report.result.target = target.root().to_vec();
+    report.marks_suffice = options.compare == Compare::SizeAndTime;
     let carried = TreeOptions {
         overwrite: true,
         digest: match options.tree.digest {

@@ -8,7 +8,8 @@ use super::known::identity_of;
 use super::{LOOKS_MAX, Last, Sending, Upload};
 use crate::client::path_bytes;
 use crate::paths::{Answer, Call, PendingCall};
-use crate::tree::alike::{Ends, Identity, Names, Waiting, identity, judge};
+use crate::tree::alike::{Ends, Looked, Names, Waiting, identity, judge};
+use crate::tree::links::{Link, sound};
 use crate::tree::moving::{Report, levels_above};
 use crate::tree::{ROUNDS, join};
 
@@ -37,11 +38,11 @@ impl Ends for Upload<'_> {
         Ok(())
     }
 
-    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Result<Option<Identity>, Fault>>, Fault> {
+    fn look(&self, paths: &[Vec<u8>]) -> Result<Vec<Looked>, Fault> {
         let mut looked = Vec::new();
         let mut looks: VecDeque<PendingCall> = VecDeque::new();
         let end = |look: PendingCall| match look.wait() {
-            Ok(Answer::Attributes(attributes)) => Ok(Some(identity(&attributes))),
+            Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
             Ok(_) => Ok(None),
             Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => Ok(None),
             Err(fault) => Err(fault),
@@ -114,34 +115,31 @@ impl Upload<'_> {
         let mut late = Waiting::default();
         let (alike, links): (Vec<_>, Vec<_>) = std::mem::take(&mut sending.links)
             .into_iter()
-            .partition(|(path, _)| sending.waiting.has_kind(path));
-        self.send_links(&links, report)?;
+            .partition(|link| sending.waiting.has_kind(&link.path));
+        self.send_links(links, report)?;
         alike.into_iter().for_each(|link| late.add(link));
         while !late.is_empty() && !report.is_stopped() {
             let round = late.take_round();
-            let paths: Vec<_> = round.iter().map(|(path, _)| &path[..]).collect();
+            let paths: Vec<_> = round.iter().map(|link| &link.path[..]).collect();
             let verdicts = judge(self, &paths)?;
             let mut links = Vec::new();
             for (link, verdict) in round.into_iter().zip(verdicts) {
                 match verdict {
                     Ok(()) => links.push(link),
-                    Err(fault) => report.lost(&link.0, &fault),
+                    Err(fault) => report.lost(&link.path, &fault),
                 }
             }
-            self.send_links(&links, report)?;
+            self.send_links(links, report)?;
         }
         Ok(())
     }
 
-    fn send_links(
-        &self,
-        links: &[(Vec<u8>, Vec<u8>)],
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
+    fn send_links(&self, links: Vec<Link>, report: &mut Report<'_>) -> Result<(), Fault> {
+        let links = sound(self, links, report)?;
         let send = |paths: Option<&HashSet<Vec<u8>>>, overwrite, report: &mut Report<'_>| {
             let links = links.iter();
-            let wanted = links.filter(|(path, _)| paths.is_none_or(|paths| paths.contains(path)));
-            let wanted = wanted.map(|(path, first)| (path, Last::Link(first)));
+            let wanted = links.filter(|l| paths.is_none_or(|paths| paths.contains(&l.path)));
+            let wanted = wanted.map(|link| (&link.path, Last::Link(&link.first)));
             self.send_entries(wanted, overwrite, report)
         };
         let overwrite = self.options.overwrite;

@@ -13,6 +13,7 @@ use super::{BATCH_NAMES, Found, Made, Upload};
 use crate::client::path_bytes;
 use crate::tree::alike::Listed;
 use crate::tree::journal::{Finished, local_mark, mark_of, totals_of};
+use crate::tree::links::Link;
 use crate::tree::moving::ends_session;
 use crate::tree::{is_directory, join};
 
@@ -146,7 +147,7 @@ impl Upload<'_> {
         }
         // Further names of it are links to this one. If it is one itself, the first may be sent
         // anew, and is another file then.
-        if self.options.hard_links && self.first_name(path).1.is_some() {
+        if self.is_further(path) {
             return None;
         }
         Some(totals_of(mark))
@@ -175,7 +176,9 @@ impl Upload<'_> {
                         let _ = made.send(Made::Several(found.path.clone()));
                     }
                     if let Some(first) = first {
-                        let _ = made.send(Made::Link(found.path, first));
+                        let path = found.path;
+                        let mark = local_mark(&self.local(&path));
+                        let _ = made.send(Made::Link(Link { path, first, mark }));
                         continue;
                     }
                 }
@@ -226,6 +229,11 @@ impl Upload<'_> {
         if first.is_none() {
             names.insert(key, path.to_vec());
         }
-        (true, first)
+        (true, first.filter(|first| first != path))
+    }
+
+    /// Whether a name is to be a link to another one that came before.
+    pub(in crate::tree) fn is_further(&self, path: &[u8]) -> bool {
+        self.options.hard_links && self.first_name(path).1.is_some()
     }
 }

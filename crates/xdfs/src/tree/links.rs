@@ -1,0 +1,95 @@
+//! Further names of files. They are made when everything else was moved, as links to the first
+//! names: so a first name that could not be moved is looked at before. What stood there earlier is
+//! not to get the other names too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::tree_journal::Mark;
+
+use super::alike::{Ends, Pathed};
+use super::journal::{looks_like, mark_of};
+use super::moving::{Report, ends_session};
+use crate::paths::Attributes;
+
+/// A further name of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) path: Vec<u8>,
+    /// The name that was found first.
+    pub(super) first: Vec<u8>,
+    /// What the source has under both.
+    pub(super) mark: Option<Mark>,
+}
+
+impl Pathed for Link {
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+}
+
+/// Of further names those that can be made: their first names have what the source has. The others
+/// fail.
+///
+/// A first name that failed may be right all the same, if only its owner could not be given, or if
+/// it was there and nothing is to be replaced. That is told by kind, size and time; where these
+/// aren't enough ([`Report::marks_suffice`]) it is taken for wrong.
+///
+/// # Errors
+/// The session ended.
+pub(super) fn sound(
+    ends: &dyn Ends,
+    links: Vec<Link>,
+    report: &mut Report<'_>,
+) -> Result<Vec<Link>, Fault> {
+    let lost = links.iter().map(|link| &link.first);
+    let lost: BTreeSet<_> = lost
+        .filter(|first| report.why_lost(first).is_some())
+        .collect();
+    if lost.is_empty() {
+        return Ok(links);
+    }
+    let lost: Vec<Vec<u8>> = lost.into_iter().cloned().collect();
+    let looked = ends.look(&lost)?;
+    let found: BTreeMap<_, _> = lost.iter().map(Vec::as_slice).zip(looked).collect();
+    let mut sound = Vec::new();
+    for link in links {
+        let problem = match found.get(&link.first[..]) {
+            None => None,
+            Some(Err(fault)) if ends_session(fault) => return Err(fault.clone()),
+            Some(Err(_)) => Some("can't be looked at"),
+            Some(Ok(None)) => Some("isn't there"),
+            Some(Ok(Some(there))) => match report.marks_suffice && is_it(there, &link) {
+                true => None,
+                false => Some("may be another file there"),
+            },
+        };
+        match (problem, report.why_lost(&link.first)) {
+            (Some(problem), Some(code)) => {
+                let fault = unsound(&link, code, problem);
+                report.lost(&link.path, &fault);
+            }
+            _ => sound.push(link),
+        }
+    }
+    Ok(sound)
+}
+
+fn is_it(there: &Attributes, link: &Link) -> bool {
+    mark_of(there)
+        .zip(link.mark)
+        .is_some_and(|(there, wanted)| looks_like(there, wanted))
+}
+
+fn unsound(link: &Link, code: Code, problem: &str) -> Fault {
+    let first = link.first.escape_ascii();
+    let cause = format!(
+        "it is a further name of '{first}', which was not moved ({}) and {problem}",
+        code.as_str()
+    );
+    Fault::new(code, "link a file", cause)
+        .path(&link.path)
+        .hint(format!(
+            "see what is said of '{first}', and run the same command again"
+        ))
+}
