@@ -193,16 +193,36 @@ fn a_run_that_was_broken_off_is_not_forgotten() {
     for (runs, is_known) in [
         (vec![], false),
         (vec![begin.clone(), end.clone()], false),
-        (vec![begin.clone(), end.clone(), begin.clone(), end.clone()], false),
+        (
+            vec![begin.clone(), end.clone(), begin.clone(), end.clone()],
+            false,
+        ),
         (vec![begin.clone()], false),
         (vec![begin.clone(), begin.clone()], true),
         (vec![begin.clone(), begin.clone(), end.clone()], true),
-        (vec![begin.clone(), begin.clone(), end.clone(), begin.clone(), end.clone()], true),
+        (
+            vec![
+                begin.clone(),
+                begin.clone(),
+                end.clone(),
+                begin.clone(),
+                end.clone(),
+            ],
+            true,
+        ),
     ] {
         let (_folder, path) = place();
         let (mut journal, _) = open(&path);
-        let claim = Record::Entries(b"a".to_vec(), vec![Claim { entry: 3, version: 4 }]);
-        journal.append(&[&runs[..], &[claim]].concat(), false).unwrap();
+        let claim = Record::Entries(
+            b"a".to_vec(),
+            vec![Claim {
+                entry: 3,
+                version: 4,
+            }],
+        );
+        journal
+            .append(&[&runs[..], &[claim]].concat(), false)
+            .unwrap();
         for _ in 0..3 {
             let mut reader = File::open(&path).unwrap();
             let mut records = Records::new(&mut reader).unwrap().unwrap();
