@@ -16,6 +16,8 @@ mod holes;
 mod journal;
 mod kept;
 mod older;
+#[cfg(target_os = "linux")]
+mod order;
 #[cfg(unix)]
 mod owners;
 mod picture;
