@@ -1,10 +1,10 @@
 //! Seeded bugs: a kept list of plausible mistakes, each of which some test has to catch.
 //!
 //! They stand in `seeded/*.bugs`, in the format that CONTRIBUTING.md describes. Each is built into
-//! a copy of the tree in `target/seeded`, one at a time, and its tests are run there; the checkout
-//! is never touched. By hand, since it takes minutes.
+//! a copy of the tree in `target/seeded`, one at a time, and its tests are run there, which have to
+//! pass without it; the checkout is never touched. By hand, since it takes minutes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -172,6 +172,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         return Ok(());
     }
     let copy = Copy::make()?;
+    copy.check_tests(&bugs)?;
     let mut fates = Vec::new();
     for bug in &bugs {
         let began = Instant::now();
@@ -247,6 +248,18 @@ impl Copy {
         command
     }
 
+    /// Tests that fail without any bug would catch each of them.
+    fn check_tests(&self, bugs: &[Bug]) -> Outcome {
+        let tests: BTreeSet<&String> = bugs.iter().flat_map(|bug| &bug.tests).collect();
+        for tests in tests {
+            if self.passes(tests)? != Some(true) {
+                let said = format!("without a bug these don't pass: cargo test {tests}");
+                return Err(Failure::Said(said));
+            }
+        }
+        Ok(())
+    }
+
     /// Builds a bug in, and runs its tests.
     fn try_out(&self, bug: &Bug) -> Result<Fate, Failure> {
         let path = self.folder.join(&bug.file);
@@ -264,20 +277,27 @@ impl Copy {
 
     fn test(&self, bug: &Bug) -> Result<Fate, Failure> {
         for tests in &bug.tests {
-            // Filters come after the names of targets, and don't belong to a build.
-            let (targets, filters) = split(tests);
-            let mut build = self.cargo_test(&targets);
-            build.arg("--no-run").stderr(Stdio::null());
-            if ended_well(&mut build, None)? != Some(true) {
-                return Ok(Fate::DoesNotBuild);
-            }
-            let mut test = self.cargo_test(&format!("{targets} -- {filters}"));
-            test.stdout(Stdio::null()).stderr(Stdio::null());
-            if ended_well(&mut test, Some(PATIENCE))? != Some(true) {
-                return Ok(Fate::Caught);
+            match self.passes(tests)? {
+                Some(true) => {}
+                Some(false) => return Ok(Fate::Caught),
+                None => return Ok(Fate::DoesNotBuild),
             }
         }
         Ok(Fate::Survived)
+    }
+
+    /// Builds tests and runs them; `None` if they don't build.
+    fn passes(&self, tests: &str) -> Result<Option<bool>, Failure> {
+        // Filters come after the names of targets, and don't belong to a build.
+        let (targets, filters) = split(tests);
+        let mut build = self.cargo_test(&targets);
+        build.arg("--no-run").stderr(Stdio::null());
+        if ended_well(&mut build, None)? != Some(true) {
+            return Ok(None);
+        }
+        let mut test = self.cargo_test(&format!("{targets} -- {filters}"));
+        test.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Some(ended_well(&mut test, Some(PATIENCE))? == Some(true)))
     }
 }
 

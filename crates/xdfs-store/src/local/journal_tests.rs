@@ -22,6 +22,18 @@ fn journal(header: &Header, fragments: &[Fragment]) -> Vec<u8> {
     bytes
 }
 
+/// A digest state of a kind.
+fn state(kind: DigestKind) -> FragmentState {
+    match kind {
+        DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(3),
+        DigestKind::Blake3 => FragmentState::Blake3 {
+            node: [5; 32],
+            root: [6; 32],
+        },
+        _ => FragmentState::None,
+    }
+}
+
 /// The stored form must not change under journals that exist.
 #[test]
 fn the_layout_is_the_documented_one() {
@@ -82,6 +94,33 @@ fn impossible_ranges_end_the_journal() {
     }
 }
 
+/// A damaged record claims nothing, though what it says could be, nor does what comes after it.
+#[test]
+fn a_damaged_record_ends_the_journal() {
+    for kind in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
+        let header = header(kind);
+        let ranges = [0, 1 << 20].map(|start| ByteRange {
+            start,
+            end: start + 4096,
+        });
+        let fragments = ranges.map(|range| Fragment {
+            range,
+            state: state(kind),
+        });
+        let whole = journal(&header, &fragments);
+        assert_eq!(parse(&whole).unwrap().fragments, fragments);
+        for at in HEADER_BYTES..whole.len() {
+            let before = (at - HEADER_BYTES) / record_bytes(kind);
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            for journal in [&damaged[..], &whole[..at]] {
+                let parsed = parse(journal).unwrap();
+                assert_eq!(parsed.fragments, fragments[..before], "{kind:?}, byte {at}");
+            }
+        }
+    }
+}
+
 /// It is read where it was written for: after as many records of this very journal.
 #[test]
 fn a_publication_is_read_back() {
@@ -93,14 +132,7 @@ fn a_publication_is_read_back() {
     for kind in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
         let header = header(kind);
         let range = ByteRange { start: 0, end: 9 };
-        let state = match kind {
-            DigestKind::Crc64Nvme => FragmentState::Crc64Nvme(3),
-            DigestKind::Blake3 => FragmentState::Blake3 {
-                node: [5; 32],
-                root: [6; 32],
-            },
-            _ => FragmentState::None,
-        };
+        let state = state(kind);
         let records = journal(&header, &[Fragment { range, state }]);
         let mut bytes = records.clone();
         encode_publication(&header, 1, &publication, &mut bytes);

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use xdfs_proto::delta::{Seed, SeedPiece};
 use xdfs_proto::digest::DigestKind;
+use xdfs_store::tree_journal::{Finished, Record, Totals, TreeJournal};
 use xdfs_store::{Store, seed};
 
 use crate::common::*;
@@ -20,6 +21,8 @@ const DIR: &str = "XDFS_TEST_DIR";
 const PARTIAL: &str = ".file.xdfs-part";
 const JOURNAL: &str = ".file.xdfs-journal";
 const NEW_JOURNAL: &str = ".file.xdfs-journal-new";
+const TREE_JOURNAL: &str = "tree";
+const NEW_TREE_JOURNAL: &str = "tree.new";
 
 /// What of a system call matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +110,20 @@ fn act_alone() {
             assert_eq!(seed(&store, &wanted).unwrap(), 4096);
             note("0");
         }
+        "tree" => {
+            let path = dir.join(TREE_JOURNAL);
+            let (mut journal, _) = TreeJournal::open(&path, [7; 32], [1; 16], false).unwrap();
+            // Each makes the one before needless, so that the journal is written anew in the end.
+            for i in 0..6 {
+                let finished = Finished {
+                    totals: Totals::default(),
+                    mtime_ns: Some(i),
+                };
+                let record = Record::Directory(vec![b'd'; 20_000], finished);
+                journal.append(&[record], true).unwrap();
+                note(&i.to_string());
+            }
+        }
         part => panic!("{part}"),
     }
 }
@@ -176,7 +193,11 @@ fn step(line: &str, dir: &Path) -> Option<Step> {
         "unlink" | "unlinkat" => quoted().pop().map(Step::Unlink),
         call if call.starts_with("rename") => {
             let [from, to] = quoted().try_into().ok()?;
-            Some(Step::Rename(from, to))
+            let name = |path: String| match Path::new(&path).strip_prefix(dir) {
+                Ok(name) => name.to_string_lossy().into_owned(),
+                Err(_) => path,
+            };
+            Some(Step::Rename(name(from), name(to)))
         }
         "copy_file_range" => {
             let (_, to) = arguments.rsplit_once('<')?;
@@ -353,4 +374,19 @@ fn what_is_begun_with_an_old_file_is_durable() {
         count(&steps, &Step::Write(PARTIAL.into())) >= 1,
         "{steps:#?}"
     );
+}
+
+/// The journal of a tree, as it grows and when it is written anew.
+#[test]
+fn what_is_claimed_of_a_tree_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(steps) = steps_of("tree", dir.path()) else {
+        return;
+    };
+    assert_order(&steps);
+    let renamed = Step::Rename(NEW_TREE_JOURNAL.into(), TREE_JOURNAL.into());
+    assert_eq!(count(&steps, &renamed), 1, "{steps:#?}");
+    let claims = steps.iter().filter(|s| matches!(s, Step::Claimed(_)));
+    assert_eq!(claims.count(), 6, "{steps:#?}");
+    assert_eq!(steps.last(), Some(&Step::Claimed("5".into())));
 }

@@ -207,16 +207,32 @@ pub(super) fn damaged(why: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use rustls::crypto::cipher::Iv;
-
     use super::*;
 
     fn direction(sequence: u64) -> Direction {
         let secrets = ConnectionTrafficSecrets::Chacha20Poly1305 {
             key: [7; 32].into(),
-            iv: Iv::new([9; 12]),
+            iv: [9; 12].into(),
         };
         Direction::new((sequence, secrets)).unwrap()
+    }
+
+    /// The zeros behind the type are no content, and a record of nothing else has no type.
+    #[test]
+    fn padding_is_left_out() {
+        let (mut seal, mut open) = (direction(0), direction(0));
+        let (mut record, mut content) = ([0; 64], [0; 64]);
+        let mut opened = |padded: &[u8]| {
+            let (last, rest) = padded.split_last().unwrap();
+            let n = seal.seal(*last, rest, &mut record).unwrap();
+            let header = *record.first_chunk().unwrap();
+            open.open(header, &record[HEADER_BYTES..n], &mut content)
+        };
+        for padding in [&[][..], &[0], &[0; 9]] {
+            let record = [b"a\0b", &[APPLICATION_DATA][..], padding].concat();
+            assert_eq!(opened(&record).unwrap(), (APPLICATION_DATA, 3));
+        }
+        opened(&[0; 9]).unwrap_err();
     }
 
     /// A key protects 2^24 records: the last of them goes through, and the one after it doesn't.

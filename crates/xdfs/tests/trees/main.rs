@@ -18,6 +18,8 @@ mod kept;
 #[cfg(target_os = "linux")]
 mod links;
 mod older;
+#[cfg(target_os = "linux")]
+mod order;
 #[cfg(unix)]
 mod owners;
 mod picture;
