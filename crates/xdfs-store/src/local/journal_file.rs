@@ -167,6 +167,8 @@ impl JournalFile {
 
     /// Removes the journal of a name; `false` if there was none.
     pub(super) fn remove(dir: &Dir, names: &HiddenNames) -> io::Result<bool> {
+        // Left by who was killed while it was rewritten. It claims nothing.
+        let _ = dir.remove(&names.new_journal);
         match dir.remove(&names.journal) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -276,9 +278,14 @@ impl JournalFile {
             journal::encode_publication(&self.header, count, publication, &mut bytes);
         }
         let file = dir.create_new(&names.new_journal)?;
-        fs::write_all_at(&file, &[IoSlice::new(&bytes)], 0)?;
-        file.sync_all()?;
-        dir.rename(&names.new_journal, &names.journal)?;
+        let done = fs::write_all_at(&file, &[IoSlice::new(&bytes)], 0)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| dir.rename(&names.new_journal, &names.journal));
+        if let Err(error) = done {
+            // Nobody would, if the transfer can't go on.
+            let _ = dir.remove(&names.new_journal);
+            return Err(error);
+        }
         (self.file, self.end, self.records) = (Some(file), end, count);
         Ok(())
     }

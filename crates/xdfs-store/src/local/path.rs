@@ -65,6 +65,15 @@ fn stem(name: &[u8]) -> Vec<u8> {
 /// Whether a name is that of a partial file or a journal, also for file systems that don't tell
 /// upper case from lower case or drop dots and blanks at the end.
 pub(super) fn is_hidden_name(name: &[u8]) -> bool {
+    has_ending(name, &[PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
+}
+
+/// Whether a name is that of a journal, likewise.
+pub(super) fn is_journal_name(name: &[u8]) -> bool {
+    has_ending(name, &[JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
+}
+
+fn has_ending(name: &[u8], suffixes: &[&str]) -> bool {
     if !name.starts_with(b".") {
         return false;
     }
@@ -73,7 +82,7 @@ pub(super) fn is_hidden_name(name: &[u8]) -> bool {
         .rposition(|b| !matches!(b, b'.' | b' '))
         .map_or(0, |i| i + 1);
     let name = name[..end].to_ascii_lowercase();
-    [PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX]
+    suffixes
         .iter()
         .any(|suffix| name.ends_with(suffix.as_bytes()))
 }

@@ -139,6 +139,31 @@ fn a_journal_that_failed_is_written_anew() {
     assert_eq!(reopened(dir.path()).durable, [fragment(0, 8192)]);
 }
 
+/// Neither a failure nor a kill leaves the journal that was to replace another one.
+#[test]
+fn a_new_journal_that_gets_no_name_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join(".file.xdfs-journal-new");
+    let mut first = sink(dir.path(), &request());
+    first.write_at(0, &[IoSlice::new(&[1; 8192])]).unwrap();
+    first.sync().unwrap();
+    // A directory in the place of the journal makes the rename fail.
+    std::fs::create_dir(dir.path().join(".file.xdfs-journal")).unwrap();
+    first.record(&[fragment(0, 4096)]).unwrap_err();
+    assert!(!new.exists());
+    std::fs::remove_dir(dir.path().join(".file.xdfs-journal")).unwrap();
+    first.record(&[fragment(0, 4096)]).unwrap();
+    // As if it had been killed while it rewrote the journal.
+    std::fs::write(&new, b"half").unwrap();
+    drop(first);
+    let mut second = reopened(dir.path()).sink;
+    second.write_at(4096, &[IoSlice::new(&[1; 4096])]).unwrap();
+    second.publish(8192, &[]).unwrap();
+    drop(second);
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
 fn reopened(dir: &std::path::Path) -> OpenedSink {
     let root = Root::new(fs::Dir::open(dir).unwrap());
     let target = Target::resolve(Some(&root), &request()).unwrap();

@@ -186,6 +186,55 @@ fn owners_and_bits_are_kept_together() {
     );
 }
 
+#[test]
+fn owners_of_links_and_of_what_takes_their_place_are_synchronised() {
+    if !is_root() {
+        return;
+    }
+    let folders = Folders::new(43);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    make_tree(&source);
+    let sync = SyncOptions {
+        tree: TreeOptions {
+            owner: true,
+            xattrs: true,
+            hard_links: true,
+            ..TreeOptions::default()
+        },
+        ..SyncOptions::default()
+    };
+    let there = folders.root().join("there");
+    let back = folders.here("back");
+    let mut quiet = |_: TreeEvent<'_>| CONTINUE;
+    for is_new in [true, false] {
+        for target in [&there, &back].into_iter().filter(|_| !is_new) {
+            std::os::unix::fs::lchown(target.join("link"), Some(7), Some(8)).unwrap();
+            for large in ["large-user", "in/large-both"] {
+                fs::remove_file(target.join(large)).unwrap();
+                symlink("nowhere", target.join(large)).unwrap();
+            }
+        }
+        let up = client
+            .sync_to(&source, b"/there", &sync, &mut quiet)
+            .unwrap();
+        let down = client
+            .sync_from(b"/there", &back, &sync, &mut quiet)
+            .unwrap();
+        assert_eq!((up.tree.failed, down.tree.failed), (0, 0));
+        for target in [&there, &back] {
+            let link = fs::symlink_metadata(target.join("link")).unwrap();
+            assert_eq!((link.uid(), link.gid()), (5, 6));
+            for (name, _, uid, gid, wanted) in FILES {
+                let found = fs::symlink_metadata(target.join(name)).unwrap();
+                assert_eq!((found.uid(), found.gid()), (uid, gid), "{name}");
+                assert_eq!(found.mode() & 0o7777, wanted, "{name}");
+            }
+        }
+    }
+}
+
 /// rsync, which knows what a copy is, finds nothing to do.
 fn assert_rsync_agrees(source: &Path, target: &Path) {
     let output = Command::new("rsync")

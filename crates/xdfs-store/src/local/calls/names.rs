@@ -1,6 +1,7 @@
 //! Calls that make, remove and change names.
 
 use std::io;
+use std::ops::ControlFlow;
 
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::FileKind;
@@ -8,6 +9,9 @@ use xdfs_sys::fs::FileKind;
 use super::super::path;
 use super::attributes::check_mode;
 use super::{Name, Paths, io_fault, not_found, resolve_fault};
+
+/// Journals that are removed with a directory.
+const JOURNALS_MAX: usize = 1024;
 
 pub(super) fn make_directory(
     paths: &Paths<'_>,
@@ -122,13 +126,41 @@ pub(super) fn remove_file(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> 
 
 pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
     let name = paths.name(asked)?;
-    name.dir.remove_dir(name.name).map_err(|error| {
+    let removed = match name.dir.remove_dir(name.name) {
+        Err(error)
+            if error.kind() == io::ErrorKind::DirectoryNotEmpty && removes_journals(&name) =>
+        {
+            name.dir.remove_dir(name.name)
+        }
+        result => result,
+    };
+    removed.map_err(|error| {
         let mut fault = name.fault(&error);
         if fault.code == Code::NotEmpty {
             fault.cause = "it isn't empty, or unfinished transfers are in it".into();
         }
         fault
     })
+}
+
+/// Removes journals from a directory that has nothing else; `false` if it has. Who was killed right
+/// after a file got its name left its journal, and nobody would see what keeps the directory.
+fn removes_journals(name: &Name<'_>) -> bool {
+    let Ok(dir) = name.dir.child(name.name) else {
+        return false;
+    };
+    let mut journals = Vec::new();
+    let read = dir.each_name(None, &mut |name, _, _| {
+        let is_journal = path::is_journal_name(name) && journals.len() < JOURNALS_MAX;
+        if !is_journal {
+            journals.clear();
+            return ControlFlow::Break(());
+        }
+        journals.push(name.to_vec());
+        ControlFlow::Continue(())
+    });
+    // While a transfer runs its partial file is there too, or the file under its name.
+    read.is_ok() && !journals.is_empty() && journals.iter().all(|name| dir.remove(name).is_ok())
 }
 
 pub(super) fn rename(

@@ -14,6 +14,8 @@ use super::place::Unnamed;
 
 /// Files that wait for one synchronisation in a pack.
 const FILES_MAX: usize = 1024;
+/// Entries that wait in a pack, and those that failed meanwhile. A pack may have half a million.
+pub(super) const WAITING_MAX: usize = 4096;
 /// Of the descriptors of the process, one in so many is for files that wait.
 const DESCRIPTORS_SHARE: u64 = 4;
 /// Descriptors of a process, where the system doesn't tell.
@@ -82,9 +84,9 @@ impl<'p> Batch<'p> {
         self.waiting.is_empty()
     }
 
-    /// Whether there is room for another file.
+    /// Whether there is room for another file or entry.
     pub(super) fn has_room(&self) -> bool {
-        self.files < FILES_MAX
+        self.files < FILES_MAX && self.waiting.len() < WAITING_MAX
     }
 
     pub(super) fn push(&mut self, waiting: Waiting<'p>) {
@@ -111,5 +113,32 @@ impl<'p> Batch<'p> {
 
     pub(super) fn into_entries(self) -> Vec<Waiting<'p>> {
         self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_proto::pack::{Content, Metadata};
+
+    use super::*;
+
+    /// A pack has room for hundreds of thousands of entries that take few bytes in it.
+    #[test]
+    fn what_waits_is_bounded_also_where_it_is_no_file() {
+        let mut batch = Batch::default();
+        let waiting = || Waiting {
+            number: 0,
+            entry: Entry {
+                path: b"",
+                metadata: Metadata::default(),
+                content: Content::Attributes,
+            },
+            staged: None,
+        };
+        for _ in 0..WAITING_MAX {
+            assert!(batch.has_room());
+            batch.push(waiting());
+        }
+        assert!(!batch.has_room());
     }
 }

@@ -17,7 +17,7 @@ use super::dirs::Dirs;
 use super::metadata::{DEFAULT_ACL, SET_ID, Thing, Wrong, give, give_owner};
 use super::owners::OwnerNumbers;
 use super::place::{Bytes, Named, Place, Unnamed};
-use super::stage::{Batch, Permit, Staged, Waiting};
+use super::stage::{Batch, Permit, Staged, WAITING_MAX, Waiting};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
@@ -59,25 +59,23 @@ pub(in super::super) fn write(
         batch: Batch::default(),
         unsynced: BTreeSet::new(),
         failed: BTreeMap::new(),
+        failures: Failures::default(),
         ended: None,
     };
     let mut count = 0;
     for (number, entry) in (0_u32..).zip(PackReader::new(pack, &limits)) {
         let entry = entry.map_err(|error| undecodable(root, &error))?;
         count = number + 1;
-        if let Some(fault) = &writing.ended {
-            writing.failed.insert(number, fault.clone());
+        if let Some(fault) = writing.ended.clone() {
+            writing.flush();
+            writing.failures.push(number, fault);
         } else {
             writing.take(number, entry);
         }
     }
     writing.flush();
     writing.sync_directories(count);
-    let mut failures = Failures::default();
-    for (number, fault) in writing.failed {
-        failures.push(number, fault);
-    }
-    Ok((failures, writing.change))
+    Ok((writing.failures, writing.change))
 }
 
 fn undecodable(root: &[u8], error: &dyn std::error::Error) -> Fault {
@@ -159,7 +157,10 @@ struct Writing<'r, 'p> {
     batch: Batch<'p>,
     /// Paths of directories in which something was made and that are synchronised by themselves.
     unsynced: BTreeSet<&'p [u8]>,
+    /// Entries that failed while others before them wait.
     failed: BTreeMap<u32, Fault>,
+    /// Those that failed before them.
+    failures: Failures,
     /// Nothing more can be carried out.
     ended: Option<Fault>,
 }
@@ -167,7 +168,8 @@ struct Writing<'r, 'p> {
 impl<'p> Writing<'_, 'p> {
     /// Carries an entry out, or as much of it as may be before those that wait are durable.
     fn take(&mut self, number: u32, entry: Entry<'p>) {
-        if self.batch.decides(entry.path) || !self.batch.has_room() {
+        let is_full = !self.batch.has_room() || self.failed.len() >= WAITING_MAX;
+        if is_full || self.batch.decides(entry.path) {
             self.flush();
         }
         let carried_out = match entry.content {
@@ -186,6 +188,17 @@ impl<'p> Writing<'_, 'p> {
         };
         if let Err(problem) = carried_out {
             self.fail(number, &entry, problem);
+        }
+        if self.batch.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Adds what failed to the failures, where nothing before it waits any more: they take little
+    /// memory however many there are.
+    fn settle(&mut self) {
+        for (number, fault) in std::mem::take(&mut self.failed) {
+            self.failures.push(number, fault);
         }
     }
 
@@ -297,6 +310,7 @@ impl<'p> Writing<'_, 'p> {
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
+            self.settle();
             return;
         }
         let synced = self.make_durable(&batch);
@@ -319,6 +333,7 @@ impl<'p> Writing<'_, 'p> {
                 self.fail(number, &entry, problem);
             }
         }
+        self.settle();
     }
 
     fn make_durable(&self, batch: &Batch<'_>) -> Result<(), Problem> {
@@ -404,8 +419,10 @@ impl<'p> Writing<'_, 'p> {
             });
             if let Err(problem) = synced {
                 let fault = problem.fault.path(shown(self.root, path));
+                let earlier = std::mem::take(&mut self.failures);
                 for number in 0..count {
-                    self.failed.entry(number).or_insert_with(|| fault.clone());
+                    let own = earlier.of(number).unwrap_or(&fault);
+                    self.failures.push(number, own.clone());
                 }
             }
         }

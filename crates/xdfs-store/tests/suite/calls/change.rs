@@ -97,6 +97,30 @@ fn files_and_directories_are_removed_by_calls_of_their_own() {
     assert_eq!(names(&scene.root()), [""; 0]);
 }
 
+/// Who is killed right after a file got its name leaves the journal. Nobody sees it.
+#[test]
+fn a_directory_with_nothing_but_journals_is_removed() {
+    let scene = Scene::new();
+    let journals = ["d/.file.xdfs-journal", "d/.file.xdfs-journal-new"];
+    let put_back = || {
+        for journal in journals {
+            std::fs::write(scene.root().join(journal), b"left").unwrap();
+        }
+    };
+    put_back();
+    scene.refused(&remove_directory("d"), Code::NotEmpty, "d");
+    scene.done(&remove_file("d/file"));
+    // What an unfinished transfer has stays.
+    let partial = scene.root().join("d/.file.xdfs-part");
+    std::fs::write(&partial, b"left").unwrap();
+    scene.refused(&remove_directory("d"), Code::NotEmpty, "d");
+    assert_eq!(names(&scene.root().join("d")).len(), 3);
+    std::fs::remove_file(&partial).unwrap();
+    put_back();
+    scene.done(&remove_directory("d"));
+    assert_eq!(names(&scene.root()), [""; 0]);
+}
+
 #[test]
 fn renaming_keeps_or_replaces_what_is_there() {
     let scene = Scene::new();

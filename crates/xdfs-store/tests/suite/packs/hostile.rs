@@ -98,6 +98,31 @@ fn unfinished_transfers_are_out_of_reach() {
     assert_eq!(fault.code, Code::PermissionDenied);
 }
 
+/// So many entries aren't kept until the end; which of them failed is told all the same.
+#[test]
+fn thousands_of_entries_that_fail_are_told_by_their_numbers() {
+    const MISSING: u32 = 10_000;
+    let scene = Scene::new();
+    let dir = scene.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let paths: Vec<_> = (0..MISSING).map(|number| format!("no{number}")).collect();
+    let mut entries = vec![file("a", "1")];
+    entries.extend(paths.iter().map(|path| entry(path, Content::Attributes)));
+    entries.push(file("b", "2"));
+    // These fail at once, while the file waits.
+    entries.extend(paths.iter().map(|_| file("b/x", "3")));
+    entries.push(file("c", "4"));
+    let failures = unrooted_pack(&dir, &entries).unwrap();
+    let runs = failures.runs().iter();
+    let runs: Vec<_> = runs.map(|r| (r.first, r.count, r.fault.code)).collect();
+    let wanted = [
+        (1, MISSING, Code::NotFound),
+        (MISSING + 2, MISSING, Code::NotDirectory),
+    ];
+    assert_eq!(runs, wanted);
+    assert_eq!(names(&dir), ["a", "b", "c"]);
+}
+
 /// Only who may mount can see this.
 #[test]
 fn a_full_disk_ends_the_pack() {

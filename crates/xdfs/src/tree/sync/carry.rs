@@ -517,22 +517,27 @@ impl<'a> Carrier<'a> {
     /// Puts large files where something stands that is no file and no directory: each comes whole
     /// under a name of its own beside it, and takes the place in one step.
     pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
-        for (path, _) in swaps {
+        let mut swapped: Vec<Late> = Vec::new();
+        for (path, attributes) in swaps {
             if report.is_stopped() {
                 break;
             }
             match self.swap_one(&path, report) {
-                Ok(bytes) => report.moved(&Item {
-                    path,
-                    kind: Kind::File,
-                    bytes,
-                    mark: None,
-                }),
+                Ok(bytes) => {
+                    report.moved(&Item {
+                        path: path.clone(),
+                        kind: Kind::File,
+                        bytes,
+                        mark: None,
+                    });
+                    swapped.push((path, attributes));
+                }
                 Err(fault) if ends_session(&fault) => return Err(fault),
                 Err(fault) => report.failed(&path, &fault),
             }
         }
-        Ok(())
+        // A transfer keeps neither owners nor the special bits of a mode.
+        self.set(swapped.iter().map(|(path, found)| (path, found)), report)
     }
 
     fn swap_one(&self, path: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {

@@ -631,8 +631,11 @@ impl<'a> Comparison<'a> {
             _ if !is_owner_kept => SET_ID,
             _ => 0,
         };
-        (source.mode ^ target.mode) & !ignored != 0
-            || is_owner_kept && (source.uid, source.gid) != (target.uid, target.gid)
+        (source.mode ^ target.mode) & !ignored != 0 || self.has_other_owner(source, target)
+    }
+
+    fn has_other_owner(&self, source: &Attributes, target: &Attributes) -> bool {
+        self.options.tree.owner && (source.uid, source.gid) != (target.uid, target.gid)
     }
 
     fn compare_content(
@@ -646,7 +649,9 @@ impl<'a> Comparison<'a> {
         let is_file = source.kind == FileKind::File;
         let is_same_time = is_same_time(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
-        if source.size != target.size || by_time && !is_same_time {
+        // Attributes aren't set on links: one with another owner is made anew.
+        let is_others = !is_file && self.has_other_owner(&source, target);
+        if source.size != target.size || by_time && !is_same_time || is_others {
             state.touch(directory);
             state.replace(path, source, target.size);
             return Ok(());
