@@ -52,6 +52,7 @@ pub(crate) fn run(options: &Options) -> bool {
             form,
             seed,
             length: expected,
+            errors: options.errors,
         };
         let began = Instant::now();
         let report = catch_unwind(AssertUnwindSafe(|| round.run())).unwrap_or_else(|panic| {

@@ -16,6 +16,8 @@ pub(crate) const HELP: &str = "\
   --length N          events (writes and flushes) that a run is taken to have before one
                       was seen (default 50)
   --program FILE      another xdfs than the one that was built
+  --errors            each run on a disk that forgets, but the last, gets an error of the disk
+                      and no power cut
   --verbose           a line for each round";
 
 /// How the power is cut.
@@ -38,6 +40,8 @@ pub(crate) struct Options {
     /// How long a run is taken to be before one was seen, in events or milliseconds.
     pub(crate) length: u64,
     pub(crate) verbose: bool,
+    /// Errors of the disk instead of power cuts.
+    pub(crate) errors: bool,
 }
 
 impl Default for Options {
@@ -54,6 +58,7 @@ impl Default for Options {
             program: env!("CARGO_BIN_EXE_xdfs").into(),
             length: 50,
             verbose: false,
+            errors: false,
         }
     }
 }
@@ -71,8 +76,13 @@ impl Options {
     pub(crate) fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut options = Self::default();
         while let Some(name) = words.next() {
-            if name == "--verbose" {
-                options.verbose = true;
+            let switch = match name {
+                "--verbose" => Some(&mut options.verbose),
+                "--errors" => Some(&mut options.errors),
+                _ => None,
+            };
+            if let Some(switch) = switch {
+                *switch = true;
                 continue;
             }
             let value = words

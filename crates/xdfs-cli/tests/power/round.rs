@@ -59,6 +59,8 @@ pub(crate) struct Round<'a> {
     pub(crate) seed: u64,
     /// Events or milliseconds that a run takes, as far as is known.
     pub(crate) length: u64,
+    /// Errors of the disk instead of power cuts.
+    pub(crate) errors: bool,
 }
 
 /// Who uses the disk, and where everything is.
@@ -284,7 +286,7 @@ impl Play<'_> {
             ..Plan::default()
         };
         // An image that is copied has nobody to answer errors.
-        let chance = self.random.below(12);
+        let chance = self.random.below(if self.round.errors { 2 } else { 12 });
         let what = match (self.round.form, chance) {
             (Form::Disk, 0) => {
                 plan.fail_write_at = Some(at);
@@ -367,13 +369,11 @@ impl Play<'_> {
                     let said = program.output();
                     self.problem(Problem::Ended, format!("it hangs: {said:?}"));
                 }
+                if failed && ended {
+                    self.say(format!("{:?}", program.output()));
+                }
                 match code {
-                    Some(Some(0)) => {
-                        self.say("claimed");
-                        if failed {
-                            self.say(format!("{:?}", program.output()));
-                        }
-                    }
+                    Some(Some(0)) => self.say("claimed"),
                     Some(code) if !failed => {
                         let said = format!("{code:?} without a cut: {:?}", program.output());
                         self.problem(Problem::Ended, said);

@@ -165,7 +165,12 @@ impl TreeJournal {
     fn given_up(&mut self, error: &io::Error) -> Fault {
         self.broken = true;
         let cut = self.file.set_len(self.lead.bytes());
-        if cut.and_then(|()| self.file.sync_all()).is_err() {
+        let kept = cut.and_then(|()| self.file.sync_all());
+        let kept = kept.and_then(|()| match self.is_new {
+            true => sync_folder(&self.path),
+            false => Ok(()),
+        });
+        if kept.is_err() {
             let _ = std::fs::remove_file(&self.path);
         }
         io_fault(&self.path, error)

@@ -432,8 +432,12 @@ impl Keeper {
             Ok(())
         } else {
             let root = self.root.clone().map(Record::Root);
-            let records = root.into_iter().chain(claims);
-            let records: Vec<_> = records.chain([Record::Run(!report.is_stopped())]).collect();
+            let mut records: Vec<_> = root.into_iter().chain(claims).collect();
+            if report.has_doubts() {
+                // As if it had been broken off, and another came to its end.
+                records.push(Record::Run(false));
+            }
+            records.push(Record::Run(!report.is_stopped()));
             journal.append(&records, true)
         };
         drop(journal);

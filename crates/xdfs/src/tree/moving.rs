@@ -164,6 +164,8 @@ pub(super) struct Report<'a> {
     again: Option<Vec<Again>>,
     /// Entries that stand at the target may be those that an earlier run moved.
     has_run: bool,
+    /// Something failed that may stand under its name all the same.
+    has_doubts: bool,
     /// Digests of paths that were not moved, and why: while several names of a file are kept.
     lost: Option<HashMap<u64, Code>>,
     random: RandomState,
@@ -183,6 +185,7 @@ impl<'a> Report<'a> {
             tracker: None,
             again: None,
             has_run: false,
+            has_doubts: false,
             lost: None,
             random: RandomState::new(),
             marks_suffice: true,
@@ -199,6 +202,11 @@ impl<'a> Report<'a> {
     /// Whether the observer wants no more.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// Whether something failed that may stand under its name all the same.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.has_doubts
     }
 
     /// Whether there is anything to be made durable.
@@ -242,6 +250,8 @@ impl<'a> Report<'a> {
 
     pub(super) fn failed(&mut self, path: &[u8], fault: &Fault) {
         self.result.failed += 1;
+        // A disk may fail when the names are made already.
+        self.has_doubts |= matches!(fault.code, Code::Io | Code::NoSpace | Code::ReadOnly);
         self.tell(&TreeEvent::Failed { path, fault });
     }
 
