@@ -33,6 +33,11 @@ pub struct Limits {
     /// Bytes read from files, or sums of their blocks, that an answering side keeps of all calls of
     /// a session until they are taken. One call may always be answered.
     pub kept_data_bytes_max: usize,
+    /// Bytes of names and attributes, as they are kept in memory, that a caller takes of one
+    /// directory, in all parts and calls of its listing. A peer could list made-up names for ever,
+    /// and who has to sort or to compare names keeps them all: 4 GiB are room for ten million of
+    /// the longest names that file systems have, and for thirty million usual ones.
+    pub listed_bytes_max: u64,
     /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
     /// included.
     pub opening_timeout: Duration,
@@ -60,6 +65,7 @@ impl Default for Limits {
             in_flight_bytes_max: 4 << 20,
             kept_part_bytes_max: 1 << 20,
             kept_data_bytes_max: 4 << 20,
+            listed_bytes_max: 4 << 30,
             opening_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(10),

@@ -94,6 +94,7 @@ impl Client {
             level: level.unwrap_or_default(),
         };
         let path_bytes_max = options.limits.path_bytes_max;
+        let listed_bytes_max = options.limits.listed_bytes_max;
         let is_local = dial.is_local();
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
@@ -109,7 +110,7 @@ impl Client {
                 teller.tell(result);
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
-        let caller = Caller::new(commands.clone(), end.clone());
+        let caller = Caller::new(commands.clone(), end.clone(), listed_bytes_max);
         Ok(Self {
             line: Arc::new(Line::new(place.clone(), again, caller.clone())),
             caller,

@@ -1,5 +1,7 @@
 //! Calls about paths on the server: look at names, change them, list directories.
 
+mod course;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,6 +10,7 @@ use xdfs_engine::{CallJob, CallPart, Command, Commands};
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
 
+use self::course::Course;
 use crate::client::Client;
 use crate::transfer::SessionEnd;
 
@@ -17,14 +20,16 @@ pub(crate) struct Caller {
     commands: Commands,
     end: SessionEnd,
     next: Arc<AtomicU64>,
+    listed_bytes_max: u64,
 }
 
 impl Caller {
-    pub(crate) fn new(commands: Commands, end: SessionEnd) -> Self {
+    pub(crate) fn new(commands: Commands, end: SessionEnd, listed_bytes_max: u64) -> Self {
         Self {
             commands,
             end,
             next: Arc::default(),
+            listed_bytes_max,
         }
     }
 
@@ -46,6 +51,7 @@ impl Caller {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, parts) = mpsc::channel();
         let listing = matches!(call, Call::List { .. });
+        let course = Course::new(&call, self.listed_bytes_max);
         let job = CallJob {
             number,
             call,
@@ -59,6 +65,7 @@ impl Caller {
             number,
             listing,
             parts,
+            course,
             ended: false,
         })
     }
@@ -70,6 +77,7 @@ struct Running {
     number: u64,
     listing: bool,
     parts: mpsc::Receiver<CallPart>,
+    course: Course,
     ended: bool,
 }
 
@@ -82,7 +90,9 @@ impl Running {
             Err(mpsc::RecvError) => (Err(self.caller.end.fault()), true),
         };
         self.ended |= last || answer.is_err();
-        answer.map(|answer| (answer, last))
+        let answer = answer?;
+        self.course.pass(&answer)?;
+        Ok((answer, last))
     }
 
     /// A part other than the last was used.
@@ -112,7 +122,8 @@ impl PendingCall {
     ///
     /// # Errors
     /// Why the call failed, or why the session ended. In the second case a call that changes
-    /// something may have been carried out all the same; the hint says so.
+    /// something may have been carried out all the same; the hint says so. For a listing also what
+    /// [`Listing`] says.
     pub fn wait(mut self) -> Result<Answer, Fault> {
         let mut names = Vec::new();
         loop {
@@ -145,6 +156,10 @@ impl fmt::Debug for PendingCall {
 /// It is no picture of one moment: names that are made, removed or renamed meanwhile may be in it
 /// or not. After an error nothing follows. Dropping it ends the listing; so does closing the
 /// client, with [`Code::Cancelled`](crate::Code::Cancelled).
+///
+/// It has an end, whatever the server does: one that goes round in circles is a
+/// [`Code::ProtocolViolation`], and one with more than
+/// [`listed_bytes_max`](crate::Limits::listed_bytes_max) is [`Code::LimitExceeded`].
 pub struct Listing {
     caller: Caller,
     path: Vec<u8>,
@@ -153,8 +168,8 @@ pub struct Listing {
 }
 
 enum State {
-    /// A call is to be made that goes on here.
-    From(Vec<u8>),
+    /// A call is to be made that goes on here, as one before it came.
+    From(Vec<u8>, Option<Course>),
     /// A call runs. The second says that its latest part isn't reported as used yet.
     Running(Running, bool),
     /// Nothing follows the entries that are here.
@@ -162,16 +177,31 @@ enum State {
 }
 
 impl Listing {
+    /// Asks the server now, and not when the first name is wanted.
+    #[must_use]
+    pub fn begin(mut self) -> Self {
+        if matches!(self.state, State::From(..)) {
+            // If it fails, the session has ended: the first item will say so.
+            let _ = self.fetch();
+        }
+        self
+    }
+
     /// Fetches more entries, if there are any.
     fn fetch(&mut self) -> Result<(), Fault> {
         match &mut self.state {
-            State::From(cursor) => {
+            State::From(cursor, course) => {
                 let call = Call::List {
                     path: self.path.clone(),
                     cursor: std::mem::take(cursor),
                     entries_max: u32::MAX,
                 };
-                self.state = State::Running(self.caller.start(call)?, false);
+                let mut running = self.caller.start(call)?;
+                if let Some(mut course) = course.take() {
+                    course.go_on();
+                    running.course = course;
+                }
+                self.state = State::Running(running, false);
             }
             State::Running(running, used) => {
                 if std::mem::take(used) {
@@ -186,7 +216,10 @@ impl Listing {
                 self.entries = entries.into_iter();
                 match (last, cursor) {
                     (false, _) => *used = true,
-                    (true, Some(cursor)) => self.state = State::From(cursor),
+                    (true, Some(cursor)) => {
+                        let course = running.course.clone();
+                        self.state = State::From(cursor, Some(course));
+                    }
                     (true, None) => self.state = State::Ended,
                 }
             }
@@ -245,13 +278,14 @@ impl Client {
 
     /// The names in a directory on the server as they come, in bounded memory. Errors come as
     /// items. A listing that isn't read to its end takes one of the 128 places for calls that a
-    /// session has until it is dropped.
+    /// session has until it is dropped. Nothing is asked before the first name is wanted, unless
+    /// [`Listing::begin`] does.
     #[must_use]
     pub fn list(&self, path: &[u8]) -> Listing {
         Listing {
             caller: self.caller().clone(),
             path: path.to_vec(),
-            state: State::From(Vec::new()),
+            state: State::From(Vec::new(), None),
             entries: Vec::new().into_iter(),
         }
     }

@@ -21,6 +21,7 @@ from wire import Fault, encode, violation
 PORT = 2799
 PACK_BYTES = 512 << 10
 SMALL = 256 << 10  # files up to this many bytes go into packs
+LISTED = 1 << 20  # names that are taken of a directory (P-33)
 
 
 def parse_url(url):
@@ -311,19 +312,28 @@ class Client(Session):
         self.call("sync", path=remote)
         return failures
 
-    def list_tree(self, remote, beneath=b""):
-        """The entries below a directory, as (path beneath it, attributes); directories come before what is in them."""
-        cursor = b""
+    def list(self, path):
+        """The entries of a directory, as they come. P-33: its cursors lead to an end."""
+        cursor, passed, left = b"", set(), LISTED
         while True:
-            answer = self.call("list", entries_max=1000, path=join(remote, beneath), cursor=cursor)
-            for entry in answer["entries"]:
-                path = join(beneath, entry["name"])
-                yield path, entry["attributes"]
-                if entry["attributes"]["kind"] == "directory":
-                    yield from self.list_tree(remote, path)
-            cursor = answer["cursor"]
+            answer = self.call("list", entries_max=1000, path=path, cursor=cursor)
+            cursor, left = answer["cursor"], left - len(answer["entries"])
+            if cursor and (cursor in passed or not answer["entries"]):
+                raise Fault("protocol-violation", "list a directory", "the server's listing never ends", path)
+            if left < 0:
+                raise Fault("limit-exceeded", "list a directory", f"it has more than {LISTED} names", path)
+            yield from answer["entries"]
             if not cursor:
                 return
+            passed.add(cursor)
+
+    def list_tree(self, remote, beneath=b""):
+        """The entries below a directory, as (path beneath it, attributes); directories come before what is in them."""
+        for entry in self.list(join(remote, beneath)):
+            path = join(beneath, entry["name"])
+            yield path, entry["attributes"]
+            if entry["attributes"]["kind"] == "directory":
+                yield from self.list_tree(remote, path)
 
     def download_tree(self, remote, local, digest="crc64nvme", overwrite=False):
         """Downloads a directory; gives what failed."""
@@ -455,14 +465,8 @@ def get_tree(client, options, path, local):
 
 def listing(client, _options, path):
     """ls URL"""
-    cursor = b""
-    while True:
-        answer = client.call("list", entries_max=1000, path=path, cursor=cursor)
-        for entry in answer["entries"]:
-            print(entry["attributes"]["kind"], entry["attributes"]["size"], os.fsdecode(entry["name"]))
-        cursor = answer["cursor"]
-        if not cursor:
-            return
+    for entry in client.list(path):
+        print(entry["attributes"]["kind"], entry["attributes"]["size"], os.fsdecode(entry["name"]))
 
 
 def show(answer):

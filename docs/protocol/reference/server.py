@@ -12,7 +12,6 @@ import selectors
 import socket
 import sys
 import time
-from itertools import islice
 
 import digests
 import folder
@@ -254,19 +253,21 @@ class Acceptor(Session):
         """The entries of a directory, in parts; cursors are the last names."""
         path = self.place(frame["path"], follow=True)
         names = sorted(n for n in os.listdir(path) if not folder.is_hidden(n) and n > frame["cursor"])
-        chosen = list(islice(names, frame["entries_max"]))
-        more, entries, size = len(chosen) < len(names), [], 0
-        for number, name in enumerate(chosen):
+        given, entries, size = 0, [], 0
+        for name in names:
             try:
-                entries.append({"attributes": folder.attributes(os.path.join(path, name)), "name": name})
+                entry = {"attributes": folder.attributes(os.path.join(path, name)), "name": name}
             except FileNotFoundError:
                 continue
-            size += 80 + len(name)
-            if size > PART_BYTES and number + 1 < len(chosen):
-                yield {"answer": "entries", "cursor": name, "entries": entries, "end": False}
+            if given == frame["entries_max"]:  # so none ends with a cursor and without an entry (P-33)
+                yield {"answer": "entries", "cursor": entries[-1]["name"], "entries": entries, "end": True}
+                return
+            if size > PART_BYTES:
+                yield {"answer": "entries", "cursor": entries[-1]["name"], "entries": entries, "end": False}
                 entries, size = [], 0
-        cursor = chosen[-1] if more else None
-        yield {"answer": "entries", "cursor": cursor, "entries": entries, "end": True}
+            entries.append(entry)
+            given, size = given + 1, size + 80 + len(name)
+        yield {"answer": "entries", "cursor": None, "entries": entries, "end": True}
 
     def call_stat(self, c):
         """Attributes of what stands at a path."""

@@ -146,7 +146,7 @@ fn list(work: &mut Work, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) 
             return;
         }
         let mut items = Vec::new();
-        let outcome = client.finish(pending, &path, &mut |Entry { name, attributes }| {
+        let outcome = client.finish(pending, &mut |Entry { name, attributes }| {
             if look.flags.all || !name.starts_with(b".") {
                 items.push(Item {
                     path: join(&path, &name),

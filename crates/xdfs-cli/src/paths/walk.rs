@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
-use xdfs::{Answer, Attributes, Call, Client, Entry, Fault, FileKind, PendingCall};
+use xdfs::{Attributes, Client, Entry, Fault, FileKind, Listing};
 
 use super::operand::join;
-use super::work::unexpected;
 
 /// Listings that are asked for before their turn.
 pub(crate) const LISTINGS_AHEAD: usize = 8;
@@ -23,46 +22,18 @@ pub(crate) trait List {
     ///
     /// # Errors
     /// It can't be listed, or not to its end.
-    fn finish(
-        &self,
-        pending: Self::Pending,
-        path: &[u8],
-        take: &mut dyn FnMut(Entry),
-    ) -> Result<(), Fault>;
+    fn finish(&self, pending: Self::Pending, take: &mut dyn FnMut(Entry)) -> Result<(), Fault>;
 }
 
 impl List for Client {
-    type Pending = Result<PendingCall, Fault>;
+    type Pending = Listing;
 
     fn start(&self, path: &[u8]) -> Self::Pending {
-        self.start_call(list_call(path, Vec::new()))
+        self.list(path).begin()
     }
 
-    fn finish(
-        &self,
-        pending: Self::Pending,
-        path: &[u8],
-        take: &mut dyn FnMut(Entry),
-    ) -> Result<(), Fault> {
-        let mut answer = pending?.wait()?;
-        loop {
-            let Answer::Entries { entries, cursor } = answer else {
-                return Err(unexpected("list a directory", path));
-            };
-            entries.into_iter().for_each(&mut *take);
-            match cursor {
-                Some(cursor) => answer = self.call(list_call(path, cursor))?,
-                None => return Ok(()),
-            }
-        }
-    }
-}
-
-fn list_call(path: &[u8], cursor: Vec<u8>) -> Call {
-    Call::List {
-        path: path.to_vec(),
-        cursor,
-        entries_max: u32::MAX,
+    fn finish(&self, mut pending: Self::Pending, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+        pending.try_for_each(|entry| entry.map(&mut *take))
     }
 }
 
@@ -161,7 +132,7 @@ impl<'a, C: List> Walk<'a, C> {
                 listing: None,
             });
         };
-        let outcome = self.client.finish(listing, &found.path, &mut take);
+        let outcome = self.client.finish(listing, &mut take);
         self.failed = outcome.err();
         self.levels.push(Level {
             directory: found,
@@ -239,16 +210,16 @@ mod tests {
     }
 
     impl List for Tree {
-        type Pending = ();
+        type Pending = String;
 
-        fn start(&self, path: &[u8]) {
+        fn start(&self, path: &[u8]) -> String {
             let path = String::from_utf8(path.to_vec()).unwrap();
-            self.asked.borrow_mut().push(path);
+            self.asked.borrow_mut().push(path.clone());
+            path
         }
 
-        fn finish(&self, (): (), path: &[u8], take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
-            let path = std::str::from_utf8(path).unwrap();
-            if let Some(names) = self.directories.get(path) {
+        fn finish(&self, path: String, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+            if let Some(names) = self.directories.get(&*path) {
                 names.iter().map(|name| entry(name)).for_each(take);
                 return Ok(());
             }

@@ -14,6 +14,7 @@ mod calls;
 mod cancelled;
 mod changing;
 mod leaving;
+mod listings;
 mod names;
 mod opening;
 mod peer;

@@ -210,7 +210,7 @@ fn check_source(
         };
     }
     if options.delete && !is_forced {
-        let names = source.list(b"", source.start_list(b""))?;
+        let names = Side::names(source.start_list(b""))?;
         // What the filter leaves out says nothing about what is missing.
         let filter = &options.tree.filter;
         let is_kept = |entry: &Entry| {

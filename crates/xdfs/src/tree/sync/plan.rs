@@ -379,7 +379,7 @@ impl<'a> Comparison<'a> {
             false => None,
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
-        match side.list(path, asked) {
+        match Side::names(asked) {
             Ok(names) => Ok(Some(names)),
             Err(fault) if ends_session(&fault) => Err(fault),
             // What a source doesn't show may be what stands elsewhere in the target, so that

@@ -112,7 +112,7 @@ fn is_listed(source: &Side<'_>, path: &[u8]) -> Result<bool, Fault> {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&path[..0], path),
     };
-    match source.list(above, source.start_list(above)) {
+    match Side::names(source.start_list(above)) {
         Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
         Err(fault) if ends_session(&fault) => Err(fault),
         // Nothing says that it is another one.

@@ -6,7 +6,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use super::super::join;
 use crate::client::Client;
-use crate::paths::{Answer, Attributes, Call, Entry, PendingCall};
+use crate::paths::{Answer, Attributes, Call, Entry, Listing, PendingCall};
 
 /// A tree, here or on the server. Only calls that change nothing go through it.
 pub(super) struct Side<'a> {
@@ -23,6 +23,7 @@ enum Place<'a> {
 pub(super) enum Asked<'a> {
     Here(&'a LocalStore, Call),
     There(PendingCall),
+    Names(Listing),
     Refused(Fault),
 }
 
@@ -47,6 +48,10 @@ impl Asked<'_> {
                 })
             }
             Self::There(call) => call.wait(),
+            Self::Names(listing) => Ok(Answer::Entries {
+                entries: listing.collect::<Result<_, _>>()?,
+                cursor: None,
+            }),
             Self::Refused(fault) => Err(fault),
         }
     }
@@ -105,29 +110,29 @@ impl<'a> Side<'a> {
 
     /// Asks for the names in a directory.
     pub(super) fn start_list(&self, path: &[u8]) -> Asked<'_> {
-        self.list_from(path, Vec::new())
-    }
-
-    fn list_from(&self, path: &[u8], cursor: Vec<u8>) -> Asked<'_> {
-        self.ask(Call::List {
-            path: join(&self.root, path),
-            cursor,
-            entries_max: u32::MAX,
-        })
+        let path = join(&self.root, path);
+        match &self.place {
+            Place::Here(store) => Asked::Here(
+                store,
+                Call::List {
+                    path,
+                    cursor: Vec::new(),
+                    entries_max: u32::MAX,
+                },
+            ),
+            Place::There(client) => Asked::Names(client.list(&path).begin()),
+        }
     }
 
     /// The names in a directory, in the order of their bytes.
-    pub(super) fn list(&self, path: &[u8], asked: Asked<'_>) -> Result<Vec<Entry>, Fault> {
-        let mut names = Vec::new();
-        let mut answer = asked.wait()?;
-        loop {
-            let Answer::Entries { entries, cursor } = answer else {
-                return Err(odd_answer());
-            };
-            names.extend(entries);
-            let Some(cursor) = cursor else { break };
-            answer = self.list_from(path, cursor).wait()?;
-        }
+    pub(super) fn names(asked: Asked<'_>) -> Result<Vec<Entry>, Fault> {
+        let Answer::Entries {
+            entries: mut names,
+            cursor: None,
+        } = asked.wait()?
+        else {
+            return Err(odd_answer());
+        };
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         // What was made again while it was listed may come twice.
         names.dedup_by(|a, b| a.name == b.name);

@@ -1,0 +1,193 @@
+//! How far a listing has come, so that one that never ends is found out: the server may lie.
+
+use xdfs_proto::{Code, Fault};
+
+use super::{Answer, Call, Entry};
+
+const OPERATION: &str = "list a directory";
+
+/// The way of a listing through its parts and calls. Takes as much memory as one cursor.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    path: Vec<u8>,
+    /// A cursor that was passed. Any that comes twice meets it at last: it is moved on after 1, 2,
+    /// 4, 8... cursors, and so stands still for longer than any circle is.
+    passed: Vec<u8>,
+    /// Cursors until it is moved on, and how many that were from the start.
+    until_next: u64,
+    stride: u64,
+    /// Whether the present call has given entries.
+    has_given: bool,
+    /// Bytes that may come.
+    left: u64,
+    bytes_max: u64,
+}
+
+impl Course {
+    /// At the start of a call. At most `bytes_max` bytes of entries may come.
+    pub(super) fn new(call: &Call, bytes_max: u64) -> Self {
+        let passed = match call {
+            Call::List { cursor, .. } => cursor.clone(),
+            _ => Vec::new(),
+        };
+        Self {
+            path: call.path().to_vec(),
+            passed,
+            until_next: 1,
+            stride: 1,
+            has_given: false,
+            left: bytes_max,
+            bytes_max,
+        }
+    }
+
+    /// A further call goes on where the last one ended.
+    pub(super) fn go_on(&mut self) {
+        self.has_given = false;
+    }
+
+    /// Looks at the next part. Answers that are no entries say nothing.
+    pub(super) fn pass(&mut self, answer: &Answer) -> Result<(), Fault> {
+        let Answer::Entries { entries, cursor } = answer else {
+            return Ok(());
+        };
+        let bytes = |entry: &Entry| (size_of::<Entry>() + entry.name.len()) as u64;
+        let left = self.left.checked_sub(entries.iter().map(bytes).sum());
+        self.left = left.ok_or_else(|| self.too_much())?;
+        self.has_given |= !entries.is_empty();
+        match cursor {
+            None => Ok(()),
+            Some(_) if !self.has_given => {
+                Err(self.circling("it ended without an entry and wants to be asked again"))
+            }
+            // It repeats the cursor of the part before.
+            Some(_) if entries.is_empty() => Ok(()),
+            Some(cursor) if *cursor == self.passed => {
+                Err(self.circling("it came again to a cursor where it was before"))
+            }
+            Some(cursor) => {
+                self.until_next -= 1;
+                if self.until_next == 0 {
+                    self.stride = self.stride.saturating_mul(2);
+                    self.until_next = self.stride;
+                    self.passed.clone_from(cursor);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn circling(&self, how: &str) -> Fault {
+        let cause = format!("the server's listing of this directory never ends: {how}");
+        Fault::new(Code::ProtocolViolation, OPERATION, cause)
+            .path(&self.path)
+            .hint("the server is at fault: tell who runs it")
+    }
+
+    fn too_much(&self) -> Fault {
+        let cause = format!(
+            "the server lists more in this directory than the {} bytes of names and attributes \
+             that are taken of one",
+            self.bytes_max
+        );
+        Fault::new(Code::LimitExceeded, OPERATION, cause)
+            .path(&self.path)
+            .hint("if the directory is that large, spread its files over several")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdfs_proto::path::{Attributes, FileKind};
+
+    use super::*;
+
+    fn list(cursor: &[u8]) -> Call {
+        Call::List {
+            path: b"/d".to_vec(),
+            cursor: cursor.to_vec(),
+            entries_max: u32::MAX,
+        }
+    }
+
+    fn part(names: &[&str], cursor: Option<u32>) -> Answer {
+        let attributes = Attributes {
+            kind: FileKind::File,
+            size: 0,
+            allocated: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            device: 0,
+            inode: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        };
+        let entry = |name: &&str| Entry {
+            name: name.as_bytes().to_vec(),
+            attributes: attributes.clone(),
+        };
+        Answer::Entries {
+            entries: names.iter().map(entry).collect(),
+            cursor: cursor.map(|cursor| cursor.to_be_bytes().to_vec()),
+        }
+    }
+
+    #[test]
+    fn every_circle_is_found_out_and_nothing_else() {
+        for before in 0..20 {
+            for round in 1..20 {
+                let mut course = Course::new(&list(b""), u64::MAX);
+                let cursors = (0..before).chain((before..before + round).cycle());
+                let mut seen = 0;
+                let fault = cursors
+                    .map(|cursor| course.pass(&part(&["n"], Some(cursor))))
+                    .inspect(|_| seen += 1)
+                    .find_map(Result::err)
+                    .unwrap();
+                assert_eq!(fault.code, Code::ProtocolViolation);
+                assert_eq!(fault.path, b"/d");
+                assert!(seen > before + round, "{before} {round}: {seen}");
+                assert!(seen <= 4 * (before + round), "{before} {round}: {seen}");
+            }
+        }
+        let mut course = Course::new(&list(b""), u64::MAX);
+        for cursor in 0..10_000 {
+            course.pass(&part(&["n"], Some(cursor))).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_call_that_gives_nothing_does_not_go_on() {
+        let mut course = Course::new(&list(b""), u64::MAX);
+        course.pass(&part(&["n"], Some(1))).unwrap();
+        // As many entries as were asked for: the end says again where the last part ended.
+        course.pass(&part(&[], Some(1))).unwrap();
+        course.go_on();
+        let fault = course.pass(&part(&[], Some(2))).unwrap_err();
+        assert_eq!(fault.code, Code::ProtocolViolation);
+        let mut empty = Course::new(&list(b""), u64::MAX);
+        empty.pass(&part(&[], None)).unwrap();
+    }
+
+    #[test]
+    fn a_call_does_not_end_where_it_began() {
+        let mut course = Course::new(&list(&7_u32.to_be_bytes()), u64::MAX);
+        let fault = course.pass(&part(&["n"], Some(7))).unwrap_err();
+        assert_eq!(fault.code, Code::ProtocolViolation);
+    }
+
+    #[test]
+    fn names_are_bounded_over_all_calls() {
+        let entry = size_of::<Entry>() as u64 + 4;
+        let mut course = Course::new(&list(b""), 3 * entry);
+        course.pass(&part(&["name", "name"], Some(1))).unwrap();
+        course.go_on();
+        course.pass(&part(&["name"], Some(2))).unwrap();
+        let fault = course.pass(&part(&["n"], None)).unwrap_err();
+        assert_eq!(fault.code, Code::LimitExceeded);
+        assert_eq!(fault.path, b"/d");
+    }
+}
