@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::{DownloadJob, UploadJob};
-use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, PackHow, Store as _};
 
 use super::alike::Waits;
@@ -20,7 +20,9 @@ use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
 use crate::tree::download::{self, Download};
-use crate::tree::moving::{Item, Kind, Report, ends_session, transfer_options, wait_for_pack};
+use crate::tree::moving::{
+    Item, Kind, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
+};
 use crate::tree::upload::{self, Upload};
 use crate::tree::{Cut, SyncStep, TreeOptions, join};
 
@@ -32,6 +34,11 @@ pub(super) const CALLS_MAX: usize = 64;
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How many names beside its own are tried for a large file.
 const SWAP_NAMES: u32 = 8;
+/// How attributes are set here.
+const SET: PackHow = PackHow {
+    overwrite: true,
+    relaxed: false,
+};
 
 /// Which way it goes, and the source.
 #[derive(Clone, Copy, Debug)]
@@ -315,11 +322,7 @@ impl<'a> Carrier<'a> {
             return Vec::new();
         }
         let (memory, length) = sets.pack.finish();
-        let how = PackHow {
-            overwrite: true,
-            ..PackHow::default()
-        };
-        let written = self.store.write_pack(self.root, how, &memory[..length]);
+        let written = self.store.write_pack(self.root, SET, &memory[..length]);
         let fault_of = |number| match &written {
             Ok(failures) => failures.of(number).cloned(),
             Err(fault) => Some(fault.clone()),
@@ -517,30 +520,32 @@ impl<'a> Carrier<'a> {
     /// Puts large files where something stands that is no file and no directory: each comes whole
     /// under a name of its own beside it, and takes the place in one step.
     pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let mut swapped: Vec<Late> = Vec::new();
         for (path, attributes) in swaps {
             if report.is_stopped() {
                 break;
             }
-            match self.swap_one(&path, report) {
-                Ok(bytes) => {
-                    report.moved(&Item {
-                        path: path.clone(),
-                        kind: Kind::File,
-                        bytes,
-                        mark: None,
-                    });
-                    swapped.push((path, attributes));
-                }
+            match self.swap_one(&path, &attributes, report) {
+                Ok(bytes) => report.moved(&Item {
+                    path,
+                    kind: Kind::File,
+                    bytes,
+                    mark: None,
+                }),
                 Err(fault) if ends_session(&fault) => return Err(fault),
                 Err(fault) => report.failed(&path, &fault),
             }
         }
-        // A transfer keeps neither owners nor the special bits of a mode.
-        self.set(swapped.iter().map(|(path, found)| (path, found)), report)
+        Ok(())
     }
 
-    fn swap_one(&self, path: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
+    fn swap_one(
+        &self,
+        path: &[u8],
+        attributes: &Attributes,
+        report: &mut Report<'_>,
+    ) -> Result<u64, Fault> {
+        // Before it is read, which changes the time of the last read.
+        let kept = self.kept_of(path, attributes)?;
         // The same ones each time, so that a transfer that was broken off goes on. What somebody
         // else has under such a name stays.
         let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
@@ -551,6 +556,12 @@ impl<'a> Carrier<'a> {
             }
         }
         let (beside, bytes) = moved?;
+        let dressed = self.dress(&beside, &kept);
+        if let Err(fault) = &dressed
+            && ends_session(fault)
+        {
+            return Err(fault.clone());
+        }
         let renamed = self.finish(self.begin(Call::Rename {
             from: self.at(&beside),
             to: self.at(path),
@@ -561,7 +572,48 @@ impl<'a> Carrier<'a> {
             // Why it has to go is told.
             let _ = self.finish(self.begin(Call::RemoveFile { path })?);
         }
-        renamed.map(|()| bytes)
+        renamed?;
+        dressed.map_err(|fault| fault.path(path))?;
+        Ok(bytes)
+    }
+
+    /// A pack that sets all that is kept of a large file.
+    fn kept_of(&self, path: &[u8], attributes: &Attributes) -> Result<Vec<u8>, Fault> {
+        if !self.options.keeps_more() {
+            return Ok(attributes_of(&self.attributes_entry(path, attributes)));
+        }
+        let root = self.root.to_vec();
+        match self.route {
+            Route::Up(source) => {
+                Upload::new(self.client, source, root, self.options, self.cut).kept_of(path)
+            }
+            Route::Down(source) => {
+                let (client, options) = (self.client, self.options);
+                Download::new(client, source, root, options, self.cut, None).kept_of(path)
+            }
+        }
+    }
+
+    /// Sets what a pack has for a file before that has its name: who breaks it off then leaves
+    /// nothing that looks as if it were finished.
+    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<(), Fault> {
+        let limits = Limits::default();
+        let Some(Ok(entry)) = PackReader::new(kept, &limits).next() else {
+            return Ok(());
+        };
+        let pack = attributes_of(&Entry {
+            path: beside,
+            ..entry
+        });
+        let failures = match self.route {
+            Route::Up(source) => {
+                let root = self.root.to_vec();
+                let upload = Upload::new(self.client, source, root, self.options, self.cut);
+                upload.set_attributes(pack)?
+            }
+            Route::Down(_) => self.store.write_pack(self.root, SET, &pack)?,
+        };
+        failures.of(0).cloned().map_or(Ok(()), Err)
     }
 
     /// Moves a large file to a name beside its own.
