@@ -87,3 +87,59 @@ fn all_is_kept_of_files_that_take_the_place_of_links() {
         }
     }
 }
+
+/// Who is killed between the end of the transfer and the last step leaves the new file under
+/// another name.
+#[test]
+fn what_a_swap_left_goes_with_the_next_one() {
+    let folders = Folders::new(62);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("in")).unwrap();
+    for name in FILES {
+        fs::write(source.join(name), vec![5; LARGE]).unwrap();
+    }
+    let name = |path: &str, number: u32| {
+        let hash = blake3::hash(path.as_bytes()).to_hex();
+        format!(".xdfs-swap-{}-{number}", &hash[..16])
+    };
+    let left = [
+        name("file", 0),
+        format!("in/{}", name("in/file", 0)),
+        format!("in/{}", name("in/file", 1)),
+    ];
+    // These mean nothing here, or are in the source.
+    let others = [name("other", 0), name("file", 2), name("file", 8)];
+    fs::write(source.join(&others[1]), "mine").unwrap();
+    let targets = targets(&folders);
+    for (target, (here, is_up)) in targets.iter().zip([(&source, true), (&targets[1], false)]) {
+        put_links(target);
+        fs::write(target.join(&others[0]), "other").unwrap();
+        fs::write(target.join(&others[2]), "other").unwrap();
+        // With something to swap, and without.
+        for dry_run in [true, false, false] {
+            for left in &left {
+                fs::write(target.join(left), "left").unwrap();
+            }
+            let options = SyncOptions {
+                tree: TreeOptions {
+                    dry_run,
+                    ..TreeOptions::default()
+                },
+                ..SyncOptions::default()
+            };
+            assert_eq!(sync(&client, here, is_up, &options).unwrap().deleted, 3);
+            assert!(
+                left.iter()
+                    .all(|left| target.join(left).exists() == dry_run)
+            );
+        }
+        let found = FILES.map(|name| fs::metadata(target.join(name)).unwrap().len());
+        assert_eq!(found, [LARGE as u64; 2]);
+        assert!(others.iter().all(|other| target.join(other).exists()));
+        // The other way has one more of them.
+        fs::remove_file(target.join(&others[0])).unwrap();
+        fs::remove_file(target.join(&others[2])).unwrap();
+    }
+}

@@ -16,6 +16,7 @@ use xdfs_store::{LocalStore, PackHow, Store as _};
 use super::alike::Waits;
 use super::delta::{self, Candidate, Preparation};
 use super::plan::{Action, Give, Late, Renaming};
+use super::swap;
 use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
@@ -32,8 +33,6 @@ const BATCH_ENTRIES: usize = 128;
 pub(super) const CALLS_MAX: usize = 64;
 /// How often it is looked whether a file that takes a place is to be broken off.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
-/// How many names beside its own are tried for a large file.
-const SWAP_NAMES: u32 = 8;
 /// How attributes are set here.
 const SET: PackHow = PackHow {
     overwrite: true,
@@ -549,7 +548,7 @@ impl<'a> Carrier<'a> {
         // The same ones each time, so that a transfer that was broken off goes on. What somebody
         // else has under such a name stays.
         let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
-        for number in 0..SWAP_NAMES {
+        for number in 0..swap::NAMES {
             moved = self.move_beside(path, number, report);
             if !matches!(&moved, Err(fault) if fault.code == Code::AlreadyExists) {
                 break;
@@ -623,10 +622,7 @@ impl<'a> Carrier<'a> {
         number: u32,
         report: &mut Report<'_>,
     ) -> Result<(Vec<u8>, u64), Fault> {
-        let name = blake3::hash(path).to_hex();
-        let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-        let name = format!(".xdfs-swap-{}-{number}", &name[..16]);
-        let beside = [&path[..above], name.as_bytes()].concat();
+        let beside = swap::beside(path, number);
         let mut transfer = self.start_file(path, &beside)?;
         while !transfer.is_finished() {
             if report.is_stopped() {
