@@ -60,7 +60,7 @@ pub(super) fn run(
         return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source));
     };
     if !is_directory(Some(&attributes)) {
-        return Err(not_a_directory(source));
+        return Err(not_a_directory(source).remote());
     }
     let target_bytes = path_bytes(target);
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };

@@ -322,7 +322,7 @@ impl Download<'_> {
             .write_pack(&self.root, REPLACE, &memory[..length])?;
         for (number, path) in (0..).zip(paths) {
             if let Some(fault) = failures.of(number) {
-                report.failed(path, &fault.clone().path(path));
+                report.unset(path, &fault.clone().path(path));
                 failed.insert(path.to_vec());
             }
         }

@@ -364,7 +364,7 @@ impl<'a> Carrier<'a> {
             }
             Route::Down(_) => {
                 for (path, fault) in self.write(sets) {
-                    report.failed(&path, &fault);
+                    report.unset(&path, &fault);
                 }
                 Ok(())
             }

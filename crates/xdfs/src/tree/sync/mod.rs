@@ -184,7 +184,14 @@ fn look(side: &Side<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>
         *round_trip = began.elapsed();
     }
     match &root {
-        Some(root) if root.kind != FileKind::Directory => Err(not_a_directory(side.root())),
+        Some(root) if root.kind != FileKind::Directory => {
+            let fault = not_a_directory(side.root());
+            Err(if side.is_remote() {
+                fault.remote()
+            } else {
+                fault
+            })
+        }
         _ => Ok(root),
     }
 }
