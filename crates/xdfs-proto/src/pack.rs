@@ -153,6 +153,10 @@ pub struct Run {
     pub fault: Fault,
 }
 
+/// What was done with entries in a row that failed for the same reason while different things were
+/// done: a run for each would not leave room for others.
+const ANY_OPERATION: &str = "carry out an entry";
+
 /// Entries of a pack that weren't carried out, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures(Vec<Run>);
@@ -240,6 +244,9 @@ impl Failures {
                 && run.fault.cause == fault.cause;
             if same {
                 run.count += 1;
+                if run.fault.operation != fault.operation {
+                    run.fault.operation = ANY_OPERATION.into();
+                }
                 return;
             }
             if full {

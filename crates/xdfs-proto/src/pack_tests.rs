@@ -281,6 +281,18 @@ fn failures_in_a_row_are_one_run() {
     assert!(mapped.runs().iter().all(|run| run.fault.path == b"new"));
 }
 
+#[test]
+fn a_run_says_of_no_entry_what_was_done_with_another() {
+    let mut failures = Failures::default();
+    for (number, operation) in [(0, "a"), (1, "b"), (2, "a"), (4, "a"), (5, "a")] {
+        failures.push(number, Fault::new(Code::Io, operation, "the same"));
+    }
+    let runs: Vec<_> = (failures.runs().iter())
+        .map(|run| (run.count, &*run.fault.operation))
+        .collect();
+    assert_eq!(runs, [(3, ANY_OPERATION), (2, "a")]);
+}
+
 /// More runs than there is room for: all that failed is told, and some that went well too.
 #[test]
 fn failures_are_bounded_and_none_is_lost() {

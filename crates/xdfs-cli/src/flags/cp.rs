@@ -99,6 +99,7 @@ pub(crate) struct CpFlags {
     pub(crate) recursive: bool,
 
     /// Copy directories and keep all that can be kept: --recursive --owner --xattrs --hard-links.
+    /// That leaves out what --xattrs does, and the times of the last read.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
@@ -109,7 +110,8 @@ pub(crate) struct CpFlags {
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep extended attributes, access control lists among them.
+    /// Keep extended attributes of users ('user.*') and access control lists. Those of the system
+    /// are left out without a word: security.*, file capabilities among them, and trusted.*.
     #[arg(long)]
     pub(crate) xattrs: bool,
 

@@ -81,7 +81,8 @@ pub(crate) struct SyncFlags {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Keep all that can be kept: --owner --xattrs --hard-links.
+    /// Keep all that can be kept: --owner --xattrs --hard-links. That leaves out what --xattrs
+    /// does, and the times of the last read.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
@@ -89,7 +90,9 @@ pub(crate) struct SyncFlags {
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep extended attributes of what is moved, access control lists among them.
+    /// Keep extended attributes of users ('user.*') and access control lists of what is moved.
+    /// Those of the system are left out without a word: security.*, file capabilities among them,
+    /// and trusted.*.
     #[arg(long)]
     pub(crate) xattrs: bool,
 

@@ -73,6 +73,14 @@ pub(super) fn is_journal_name(name: &[u8]) -> bool {
     has_ending(name, &[JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
 }
 
+/// The journals that may belong to a partial file.
+pub(super) fn journals_of_partial(name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let stem = name.strip_suffix(PARTIAL_SUFFIX.as_bytes());
+    let stem = stem.unwrap_or(name).to_vec();
+    let suffixes = [JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX].into_iter();
+    suffixes.map(move |suffix| [&*stem, suffix.as_bytes()].concat())
+}
+
 fn has_ending(name: &[u8], suffixes: &[&str]) -> bool {
     if !name.starts_with(b".") {
         return false;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use xdfs_engine::DownloadJob;
 use xdfs_engine::command::JobKind;
 use xdfs_proto::pack::{WISH_BYTES_MAX, Wish};
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::{Root, Totals};
 use xdfs_store::{LocalStore, Store};
 
@@ -60,7 +60,7 @@ pub(super) fn run(
         return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source));
     };
     if !is_directory(Some(&attributes)) {
-        return Err(not_a_directory(source));
+        return Err(not_a_directory(source).remote());
     }
     let target_bytes = path_bytes(target);
     let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
@@ -704,30 +704,8 @@ impl<'a> Download<'a> {
         let names = std::mem::take(&mut state.names);
         (state.bytes, state.name_bytes) = (0, 0);
         state.begun += 1;
-        let relaxed = self.options.durability == Durability::None;
-        let seen = Seen::new(names.clone(), self.options.keeps_more(), relaxed);
-        let seen = Arc::new(seen);
-        let wish = Wish {
-            keep: self.options.keep(),
-            file_bytes_max: SMALL_BYTES_MAX,
-            names,
-        };
-        let options = TransferOptions {
-            digest: Some(DigestKind::None),
-            resume: false,
-            overwrite: state.overwrite,
-            ..transfer_options(self.options)
-        };
-        let job = DownloadJob {
-            source: self.source.to_vec(),
-            store: Arc::clone(&seen) as Arc<dyn Store>,
-            target: self.root.clone(),
-            name: Vec::new(),
-            wish: Some(wish),
-        };
-        let transfer = self.client.start(&options, JobKind::Download(job))?;
-        let items = Vec::new();
-        state.packs.push((MovingPack { transfer, items }, seen));
+        let begun = self.start_wish(names, state.overwrite)?;
+        state.packs.push(begun);
         while state.packs.is_full() {
             self.wait_for_packs(state, report)?;
         }

@@ -60,7 +60,8 @@ pub struct TreeOptions {
     pub overwrite: bool,
     /// Keep owner and group, by name where the other side knows it.
     pub owner: bool,
-    /// Keep extended attributes and access control lists.
+    /// Keep extended attributes of users (`user.`) and access control lists. Those of the system,
+    /// such as `security.capability` and `trusted.`, aren't kept, and that is no failure.
     pub xattrs: bool,
     /// Keep the times of the last read.
     pub read_times: bool,

@@ -1,6 +1,6 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -168,6 +168,8 @@ pub(super) struct Report<'a> {
     has_doubts: bool,
     /// Digests of paths that were not moved, and why: while several names of a file are kept.
     lost: Option<HashMap<u64, Code>>,
+    /// Digests of the paths of directories that were not made, while they aren't followed.
+    unmade: HashSet<u64>,
     random: RandomState,
     /// What has the kind, the size and the time of an entry is taken for it.
     pub(super) marks_suffice: bool,
@@ -187,6 +189,7 @@ impl<'a> Report<'a> {
             has_run: false,
             has_doubts: false,
             lost: None,
+            unmade: HashSet::new(),
             random: RandomState::new(),
             marks_suffice: true,
         }
@@ -252,7 +255,23 @@ impl<'a> Report<'a> {
         self.result.failed += 1;
         // A disk may fail when the names are made already.
         self.has_doubts |= matches!(fault.code, Code::Io | Code::NoSpace | Code::ReadOnly);
+        // The tree itself.
+        let of_root;
+        let fault = if path.is_empty() && fault.path.is_empty() {
+            of_root = fault.clone().path(&self.result.target);
+            &of_root
+        } else {
+            fault
+        };
         self.tell(&TreeEvent::Failed { path, fault });
+    }
+
+    /// What is known of an entry couldn't be set. Of a directory that wasn't made it is told why.
+    pub(super) fn unset(&mut self, path: &[u8], fault: &Fault) {
+        let is_missing = fault.code == Code::NotFound;
+        if !(is_missing && self.unmade.contains(&self.random.hash_one(path))) {
+            self.failed(path, fault);
+        }
     }
 
     /// An entry wasn't moved: it is tried again, or that is told.
@@ -264,6 +283,9 @@ impl<'a> Report<'a> {
         fault: Fault,
     ) {
         let Some(tracker) = &mut self.tracker else {
+            if is_directory {
+                self.unmade.insert(self.random.hash_one(path));
+            }
             self.lost(path, &fault);
             return;
         };
@@ -290,7 +312,7 @@ impl<'a> Report<'a> {
     pub(super) fn missed_item(&mut self, item: &Item, fault: Fault) {
         let is_directory = item.kind == Kind::Directory;
         if item.kind == Kind::Attributes {
-            self.failed(&item.path, &fault);
+            self.unset(&item.path, &fault);
         } else {
             self.missed(&item.path, is_directory, item.mark, fault);
         }
@@ -694,5 +716,29 @@ pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
         resume: !options.begin_anew,
         verify_resumed: options.verify_resumed,
         ..TransferOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_of_the_tree_itself_has_its_path() {
+        let mut told = Vec::new();
+        let mut observer = |event: TreeEvent<'_>| {
+            if let TreeEvent::Failed { fault, .. } = event {
+                told.push(fault.to_string());
+            }
+            ControlFlow::Continue(())
+        };
+        let mut report = Report::new(&mut observer);
+        report.result.target = b"/there".to_vec();
+        let fault = Fault::new(Code::Io, "set attributes", "it failed");
+        report.failed(b"", &fault);
+        report.failed(b"a", &fault.path("a"));
+        drop(report);
+        let wanted = ["'/there'", "'a'"].map(|p| format!("local set attributes {p}: it failed"));
+        assert_eq!(told, wanted);
     }
 }

@@ -147,7 +147,7 @@ pub(super) fn run(
                 was_there,
             }
         }
-        (None, Some(_)) => return Err(not_a_directory(target)),
+        (None, Some(_)) => return Err(not_a_directory(target).remote()),
     };
     report.result.target.clone_from(&root.path);
     let into_there = root.was_there;

@@ -25,6 +25,7 @@ mod owners;
 mod picture;
 mod refused;
 mod scene;
+mod swap;
 mod sync;
 #[cfg(target_os = "linux")]
 mod unkept;

@@ -1,17 +1,18 @@
-//! Journals that can't be written, or not be opened.
+//! Journals that can't be written, or not be opened, and trees for which there is no room.
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xdfs::{Code, TreeOptions};
+use xdfs::{Code, Fault, SyncOptions, TreeEvent, TreeOptions};
 use xdfs_store::tree_journal::{Record, Root, TreeJournal};
 use xdfs_testkit::skip;
 
 use crate::journal::{FILES, Scene, tree_of};
 use crate::picture::assert_same;
-use crate::support::Folders;
+use crate::support::{Folders, Serving, client};
 
 const PAGE: u64 = 4096;
 
@@ -181,5 +182,71 @@ fn a_first_run_without_room_for_a_journal_warns_and_leaves_none() {
             assert_same(&scene.source(), &scene.target());
             fs::remove_dir_all(scene.target()).unwrap();
         }
+    }
+}
+
+/// What isn't there because the disk is full has no attributes, but that is not the reason.
+#[test]
+fn a_full_disk_is_told_alone() {
+    let folders = Folders::new(63);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.root().join("tree");
+    for number in 0..8 {
+        let within = source.join(format!("{number}/in"));
+        fs::create_dir_all(&within).unwrap();
+        fs::write(within.join("file"), "content").unwrap();
+    }
+    let here = folders.here("back");
+    let Some(small) = Small::mount(&here) else {
+        return;
+    };
+    let there = Small::mount(&folders.root().join("there")).unwrap();
+    let mut failed: Vec<Fault> = Vec::new();
+    let mut observer = |event: TreeEvent<'_>| {
+        if let TreeEvent::Failed { fault, .. } = event {
+            failed.push(fault.clone());
+        }
+        ControlFlow::Continue(())
+    };
+    let options = SyncOptions::default();
+    for small in [&small, &there] {
+        small.remount("nr_inodes=8");
+    }
+    let up = client.sync_to(&source, b"/there", &options, &mut observer);
+    let down = client.sync_from(b"/tree", &here, &options, &mut observer);
+    assert!(up.unwrap().tree.failed > 8 && down.unwrap().tree.failed > 8);
+    let others: Vec<_> = (failed.iter())
+        .filter(|fault| fault.code != Code::NoSpace)
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn a_target_that_is_no_directory_is_said_to_be_there() {
+    let folders = Folders::new(64);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    fs::write(folders.root().join("file"), "").unwrap();
+    fs::create_dir_all(folders.here("tree")).unwrap();
+    let mut quiet = |_: TreeEvent<'_>| ControlFlow::Continue(());
+    let (tree, sync) = (TreeOptions::default(), SyncOptions::default());
+    let (here, there) = (&folders.here("tree"), b"/file");
+    for fault in [
+        client
+            .upload_tree(here, there, &tree, &mut quiet)
+            .unwrap_err(),
+        client
+            .download_tree(there, here, &tree, &mut quiet)
+            .unwrap_err(),
+        client.sync_to(here, there, &sync, &mut quiet).unwrap_err(),
+        client
+            .sync_from(there, here, &sync, &mut quiet)
+            .unwrap_err(),
+    ] {
+        assert_eq!(
+            fault.to_string(),
+            "remote copy a tree '/file': it is no directory"
+        );
     }
 }

@@ -1,17 +1,20 @@
 //! Calls that make, remove and change names.
 
+use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 
 use xdfs_proto::{Code, Fault};
-use xdfs_sys::fs::FileKind;
+use xdfs_sys::fs::{Dir, FileKind};
 
+use super::super::pack::is_hidden_by_pack;
 use super::super::path;
 use super::attributes::check_mode;
 use super::{Name, Paths, io_fault, not_found, resolve_fault};
 
-/// Journals that are removed with a directory.
-const JOURNALS_MAX: usize = 1024;
+/// Journals and files of packs that are removed with a directory.
+const LEFTOVERS_MAX: usize = 1024;
 
 pub(super) fn make_directory(
     paths: &Paths<'_>,
@@ -128,7 +131,7 @@ pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fa
     let name = paths.name(asked)?;
     let removed = match name.dir.remove_dir(name.name) {
         Err(error)
-            if error.kind() == io::ErrorKind::DirectoryNotEmpty && removes_journals(&name) =>
+            if error.kind() == io::ErrorKind::DirectoryNotEmpty && removes_leftovers(&name) =>
         {
             name.dir.remove_dir(name.name)
         }
@@ -143,24 +146,60 @@ pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fa
     })
 }
 
-/// Removes journals from a directory that has nothing else; `false` if it has. Who was killed right
-/// after a file got its name left its journal, and nobody would see what keeps the directory.
-fn removes_journals(name: &Name<'_>) -> bool {
+/// Removes journals, and what packs left, from a directory that has nothing else; `false` if it
+/// has. Who was killed right before or after a file got its name left them, and nobody would see
+/// what keeps the directory.
+fn removes_leftovers(name: &Name<'_>) -> bool {
     let Ok(dir) = name.dir.child(name.name) else {
         return false;
     };
-    let mut journals = Vec::new();
+    let (mut journals, mut parts) = (HashSet::new(), Vec::new());
     let read = dir.each_name(None, &mut |name, _, _| {
-        let is_journal = path::is_journal_name(name) && journals.len() < JOURNALS_MAX;
-        if !is_journal {
+        let is_room = journals.len() + parts.len() < LEFTOVERS_MAX;
+        if is_room && path::is_journal_name(name) {
+            journals.insert(name.to_vec());
+        } else if is_room && is_hidden_by_pack(name) {
+            parts.push(name.to_vec());
+        } else {
             journals.clear();
+            parts.clear();
             return ControlFlow::Break(());
         }
-        journals.push(name.to_vec());
         ControlFlow::Continue(())
     });
+    if read.is_err() || journals.len() + parts.len() == 0 {
+        return false;
+    }
+    let mut locks = Vec::new();
+    for part in &parts {
+        // A transfer whose target is called like that goes on with it.
+        if path::journals_of_partial(part).any(|journal| journals.contains(&journal)) {
+            return false;
+        }
+        match lock_of_part(&dir, part) {
+            Ok(lock) => locks.push(lock),
+            Err(_) => return false,
+        }
+    }
     // While a transfer runs its partial file is there too, or the file under its name.
-    read.is_ok() && !journals.is_empty() && journals.iter().all(|name| dir.remove(name).is_ok())
+    parts
+        .iter()
+        .chain(&journals)
+        .all(|name| dir.remove(name).is_ok())
+}
+
+/// Takes the lock of a file that a pack left, which nobody must be writing. What is no file gets
+/// its name right after it is made: nobody waits with it.
+fn lock_of_part(dir: &Dir, name: &[u8]) -> io::Result<Option<File>> {
+    match dir.meta_of(name)? {
+        Some(meta) if meta.kind == FileKind::Regular => {
+            let file = dir.open_name(name)?;
+            file.try_lock().map_err(io::Error::from)?;
+            Ok(Some(file))
+        }
+        Some(meta) if meta.kind == FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Ok(None),
+    }
 }
 
 pub(super) fn rename(

@@ -33,6 +33,7 @@ use xdfs_proto::pack::Entry;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::ResolveError;
 
+pub(super) use place::is_hidden_by_pack;
 pub(super) use write::write;
 
 use super::path;

@@ -33,6 +33,24 @@ fn hidden_name() -> Vec<u8> {
     format!(".{process:016x}-{next}{PARTIAL_SUFFIX}").into_bytes()
 }
 
+/// Whether a name has the form of [`hidden_name`].
+pub(in super::super) fn is_hidden_by_pack(name: &[u8]) -> bool {
+    let stem = name.strip_prefix(b".");
+    let stem = stem.and_then(|stem| stem.strip_suffix(PARTIAL_SUFFIX.as_bytes()));
+    let Some((process, [b'-', number @ ..])) = stem.and_then(|stem| stem.split_at_checked(16))
+    else {
+        return false;
+    };
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    process.iter().all(is_digit) && !number.is_empty() && number.iter().all(u8::is_ascii_digit)
+}
+
+/// Tells who removes a directory that a hidden file in it is still written. Where nothing can be
+/// locked nobody gets the lock, and it stays.
+fn lock(file: &File) {
+    let _ = file.try_lock();
+}
+
 /// What came of giving a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
@@ -146,6 +164,7 @@ impl Place<'_> {
             return Err(self.taken());
         }
         let (hidden, file) = hide(|name| self.dir.create_new(name))?;
+        lock(&file);
         if let Err(problem) = write(&file, bytes) {
             self.remove(&hidden);
             return Err(problem);
@@ -161,8 +180,10 @@ impl Place<'_> {
         let Unnamed { file, hidden } = unnamed;
         if let Some(hidden) = hidden {
             // Some systems rename no file that is open.
-            drop(file);
-            return self.rename(&hidden).map(Some);
+            let locked = cfg!(unix).then_some(file);
+            let renamed = self.rename(&hidden).map(Some);
+            drop(locked);
+            return renamed;
         }
         match self.dir.give_name(&file, self.name) {
             Ok(()) => Ok(Some(Named::New)),
@@ -170,6 +191,7 @@ impl Place<'_> {
                 if !self.replace {
                     return Err(self.taken());
                 }
+                lock(&file);
                 let (hidden, ()) = hide(|name| self.dir.give_name(&file, name))?;
                 self.rename(&hidden).map(Some)
             }
@@ -281,4 +303,49 @@ fn write_sparse(file: &File, data: &[u8]) -> io::Result<()> {
         file.set_len(data.len() as u64)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_packs_are_known() {
+        assert!(is_hidden_by_pack(&hidden_name()));
+        for name in [
+            "0123456789abcdef-3.xdfs-part",
+            ".0123456789abcdef-3.xdfs-journal",
+            ".0123456789abcdef-.xdfs-part",
+            ".0123456789abcdef-x.xdfs-part",
+            ".0123456789abcdeg-3.xdfs-part",
+            ".0123456789abcdef3.xdfs-part",
+            ".file.xdfs-part",
+        ] {
+            assert!(!is_hidden_by_pack(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_hidden_file_is_locked_until_it_has_its_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let place = Place {
+            dir: &dir,
+            name: b"file",
+            replace: false,
+            counts: false,
+        };
+        let bytes = Bytes {
+            data: b"x",
+            sparse: false,
+        };
+        let unnamed = place
+            .write(bytes, 0o644, &mut false, &mut |_, _| {})
+            .unwrap();
+        let hidden = unnamed.hidden.clone().unwrap();
+        assert!(dir.open_name(&hidden).unwrap().try_lock().is_err());
+        place.give_name(unnamed).unwrap();
+        assert!(dir.open_name(b"file").unwrap().try_lock().is_ok());
+    }
 }

@@ -121,6 +121,32 @@ fn a_directory_with_nothing_but_journals_is_removed() {
     assert_eq!(names(&scene.root()), [""; 0]);
 }
 
+/// Who is killed while a pack is written leaves what has no name yet. It is of no use to anybody.
+#[test]
+fn a_directory_with_nothing_but_what_packs_left_is_removed() {
+    let scene = Scene::new();
+    let at = |name: &str| scene.root().join("d").join(name);
+    scene.done(&remove_file("d/file"));
+    let part = at(".0123456789abcdef-1.xdfs-part");
+    let journal = at(".0123456789abcdef-1.xdfs-journal");
+    std::fs::write(&part, b"left").unwrap();
+    std::fs::set_permissions(&part, PermissionsExt::from_mode(0o400)).unwrap();
+    link_to("file", at(".0123456789abcdef-2.xdfs-part")).unwrap();
+    std::fs::write(at(".other.xdfs-journal"), b"left").unwrap();
+    // One that is written.
+    let writer = std::fs::File::open(&part).unwrap();
+    writer.try_lock().unwrap();
+    scene.refused(&remove_directory("d"), Code::NotEmpty, "d");
+    writer.unlock().unwrap();
+    // That of a transfer of a large file.
+    std::fs::write(&journal, b"left").unwrap();
+    scene.refused(&remove_directory("d"), Code::NotEmpty, "d");
+    assert_eq!(names(&at("")).len(), 4);
+    std::fs::remove_file(&journal).unwrap();
+    scene.done(&remove_directory("d"));
+    assert_eq!(names(&scene.root()), [""; 0]);
+}
+
 #[test]
 fn renaming_keeps_or_replaces_what_is_there() {
     let scene = Scene::new();

@@ -2,17 +2,22 @@
 //! tried again.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use xdfs_proto::Fault;
-use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
-use xdfs_store::{PackHow, Store as _};
+use xdfs_engine::DownloadJob;
+use xdfs_engine::command::JobKind;
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter, Wish};
+use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_store::{PackHow, Store};
 
+use super::seen::{Came, Seen};
 use super::{Download, Fetching, local_attributes};
+use crate::transfer::TransferOptions;
 use crate::tree::journal::local_mark;
 use crate::tree::links::{Link, sound};
-use crate::tree::moving::{Again, Item, Kind, Report, opening};
+use crate::tree::moving::{Again, Item, Kind, MovingPack, Report, opening, transfer_options};
 use crate::tree::tracker::{Known, Whole};
-use crate::tree::{SMALL_BYTES_MAX, join};
+use crate::tree::{Durability, SMALL_BYTES_MAX, join};
 
 /// How attributes are set of what was moved here.
 const REPLACE: PackHow = PackHow {
@@ -118,6 +123,53 @@ impl Download<'_> {
         self.drain(state, report)?;
         state.overwrite = self.options.overwrite;
         Ok(())
+    }
+
+    /// Asks for these names.
+    pub(super) fn start_wish(
+        &self,
+        names: Vec<Vec<u8>>,
+        overwrite: bool,
+    ) -> Result<(MovingPack, Arc<Seen>), Fault> {
+        let relaxed = self.options.durability == Durability::None;
+        let seen = Seen::new(names.clone(), self.options.keeps_more(), relaxed);
+        let seen = Arc::new(seen);
+        let wish = Wish {
+            keep: self.options.keep(),
+            file_bytes_max: SMALL_BYTES_MAX,
+            names,
+        };
+        let options = TransferOptions {
+            digest: Some(DigestKind::None),
+            resume: false,
+            overwrite,
+            ..transfer_options(self.options)
+        };
+        let job = DownloadJob {
+            source: self.source.to_vec(),
+            store: Arc::clone(&seen) as Arc<dyn Store>,
+            target: self.root.clone(),
+            name: Vec::new(),
+            wish: Some(wish),
+        };
+        let transfer = self.client.start(&options, JobKind::Download(job))?;
+        let items = Vec::new();
+        Ok((MovingPack { transfer, items }, seen))
+    }
+
+    /// A pack that sets what is kept of a large file, if more is than its transfer keeps.
+    pub(in crate::tree) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+        let (pack, seen) = self.start_wish(vec![path.to_vec()], false)?;
+        pack.transfer.wait_for_pack()?;
+        match seen.lock().pop() {
+            Some(Came::Large(.., Some(kept))) => Ok(kept),
+            Some(Came::Failed(_, fault)) => Err(fault),
+            _ => {
+                let cause = "it became a small one meanwhile";
+                let fault = Fault::new(Code::SourceChanged, "copy a large file", cause);
+                Err(fault.remote().path(join(self.source, path)))
+            }
+        }
     }
 
     /// Gives large files that are here what else is kept of them. They are moved then.
@@ -270,7 +322,7 @@ impl Download<'_> {
             .write_pack(&self.root, REPLACE, &memory[..length])?;
         for (number, path) in (0..).zip(paths) {
             if let Some(fault) = failures.of(number) {
-                report.failed(path, &fault.clone().path(path));
+                report.unset(path, &fault.clone().path(path));
                 failed.insert(path.to_vec());
             }
         }

@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use xdfs_engine::command::JobKind;
 use xdfs_engine::{DownloadJob, UploadJob};
-use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackWriter};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, PackHow, Store as _};
 
 use super::alike::Waits;
 use super::delta::{self, Candidate, Preparation};
 use super::plan::{Action, Give, Late, Renaming};
+use super::swap;
 use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
 use crate::tree::download::{self, Download};
-use crate::tree::moving::{Item, Kind, Report, ends_session, transfer_options, wait_for_pack};
+use crate::tree::moving::{
+    Item, Kind, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
+};
 use crate::tree::upload::{self, Upload};
 use crate::tree::{Cut, SyncStep, TreeOptions, join};
 
@@ -30,8 +33,11 @@ const BATCH_ENTRIES: usize = 128;
 pub(super) const CALLS_MAX: usize = 64;
 /// How often it is looked whether a file that takes a place is to be broken off.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
-/// How many names beside its own are tried for a large file.
-const SWAP_NAMES: u32 = 8;
+/// How attributes are set here.
+const SET: PackHow = PackHow {
+    overwrite: true,
+    relaxed: false,
+};
 
 /// Which way it goes, and the source.
 #[derive(Clone, Copy, Debug)]
@@ -315,11 +321,7 @@ impl<'a> Carrier<'a> {
             return Vec::new();
         }
         let (memory, length) = sets.pack.finish();
-        let how = PackHow {
-            overwrite: true,
-            ..PackHow::default()
-        };
-        let written = self.store.write_pack(self.root, how, &memory[..length]);
+        let written = self.store.write_pack(self.root, SET, &memory[..length]);
         let fault_of = |number| match &written {
             Ok(failures) => failures.of(number).cloned(),
             Err(fault) => Some(fault.clone()),
@@ -362,7 +364,7 @@ impl<'a> Carrier<'a> {
             }
             Route::Down(_) => {
                 for (path, fault) in self.write(sets) {
-                    report.failed(&path, &fault);
+                    report.unset(&path, &fault);
                 }
                 Ok(())
             }
@@ -517,40 +519,48 @@ impl<'a> Carrier<'a> {
     /// Puts large files where something stands that is no file and no directory: each comes whole
     /// under a name of its own beside it, and takes the place in one step.
     pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let mut swapped: Vec<Late> = Vec::new();
         for (path, attributes) in swaps {
             if report.is_stopped() {
                 break;
             }
-            match self.swap_one(&path, report) {
-                Ok(bytes) => {
-                    report.moved(&Item {
-                        path: path.clone(),
-                        kind: Kind::File,
-                        bytes,
-                        mark: None,
-                    });
-                    swapped.push((path, attributes));
-                }
+            match self.swap_one(&path, &attributes, report) {
+                Ok(bytes) => report.moved(&Item {
+                    path,
+                    kind: Kind::File,
+                    bytes,
+                    mark: None,
+                }),
                 Err(fault) if ends_session(&fault) => return Err(fault),
                 Err(fault) => report.failed(&path, &fault),
             }
         }
-        // A transfer keeps neither owners nor the special bits of a mode.
-        self.set(swapped.iter().map(|(path, found)| (path, found)), report)
+        Ok(())
     }
 
-    fn swap_one(&self, path: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
+    fn swap_one(
+        &self,
+        path: &[u8],
+        attributes: &Attributes,
+        report: &mut Report<'_>,
+    ) -> Result<u64, Fault> {
+        // Before it is read, which changes the time of the last read.
+        let kept = self.kept_of(path, attributes)?;
         // The same ones each time, so that a transfer that was broken off goes on. What somebody
         // else has under such a name stays.
         let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
-        for number in 0..SWAP_NAMES {
+        for number in 0..swap::NAMES {
             moved = self.move_beside(path, number, report);
             if !matches!(&moved, Err(fault) if fault.code == Code::AlreadyExists) {
                 break;
             }
         }
         let (beside, bytes) = moved?;
+        let dressed = self.dress(&beside, &kept);
+        if let Err(fault) = &dressed
+            && ends_session(fault)
+        {
+            return Err(fault.clone());
+        }
         let renamed = self.finish(self.begin(Call::Rename {
             from: self.at(&beside),
             to: self.at(path),
@@ -561,7 +571,48 @@ impl<'a> Carrier<'a> {
             // Why it has to go is told.
             let _ = self.finish(self.begin(Call::RemoveFile { path })?);
         }
-        renamed.map(|()| bytes)
+        renamed?;
+        dressed.map_err(|fault| fault.path(path))?;
+        Ok(bytes)
+    }
+
+    /// A pack that sets all that is kept of a large file.
+    fn kept_of(&self, path: &[u8], attributes: &Attributes) -> Result<Vec<u8>, Fault> {
+        if !self.options.keeps_more() {
+            return Ok(attributes_of(&self.attributes_entry(path, attributes)));
+        }
+        let root = self.root.to_vec();
+        match self.route {
+            Route::Up(source) => {
+                Upload::new(self.client, source, root, self.options, self.cut).kept_of(path)
+            }
+            Route::Down(source) => {
+                let (client, options) = (self.client, self.options);
+                Download::new(client, source, root, options, self.cut, None).kept_of(path)
+            }
+        }
+    }
+
+    /// Sets what a pack has for a file before that has its name: who breaks it off then leaves
+    /// nothing that looks as if it were finished.
+    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<(), Fault> {
+        let limits = Limits::default();
+        let Some(Ok(entry)) = PackReader::new(kept, &limits).next() else {
+            return Ok(());
+        };
+        let pack = attributes_of(&Entry {
+            path: beside,
+            ..entry
+        });
+        let failures = match self.route {
+            Route::Up(source) => {
+                let root = self.root.to_vec();
+                let upload = Upload::new(self.client, source, root, self.options, self.cut);
+                upload.set_attributes(pack)?
+            }
+            Route::Down(_) => self.store.write_pack(self.root, SET, &pack)?,
+        };
+        failures.of(0).cloned().map_or(Ok(()), Err)
     }
 
     /// Moves a large file to a name beside its own.
@@ -571,10 +622,7 @@ impl<'a> Carrier<'a> {
         number: u32,
         report: &mut Report<'_>,
     ) -> Result<(Vec<u8>, u64), Fault> {
-        let name = blake3::hash(path).to_hex();
-        let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-        let name = format!(".xdfs-swap-{}-{number}", &name[..16]);
-        let beside = [&path[..above], name.as_bytes()].concat();
+        let beside = swap::beside(path, number);
         let mut transfer = self.start_file(path, &beside)?;
         while !transfer.is_finished() {
             if report.is_stopped() {

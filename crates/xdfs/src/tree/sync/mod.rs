@@ -9,6 +9,7 @@ mod delta;
 mod plan;
 mod removal;
 mod side;
+mod swap;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -54,7 +55,8 @@ pub struct SyncOptions {
     pub compare: Compare,
     /// Remove what is in the target and not in the source, when everything else succeeded and
     /// every directory of the source was listed. What came into the source meanwhile stays. What
-    /// the filter leaves out stays, and the directories above it. With [`Compare::Digest`] a
+    /// the filter leaves out stays, and the directories above it. What a synchronisation that was
+    /// killed left goes also without this. With [`Compare::Digest`] a
     /// missing file that has the content of one that would be removed is renamed instead.
     pub delete: bool,
     /// Remove nothing if more names than this would be; `None` for no bound.
@@ -182,7 +184,14 @@ fn look(side: &Side<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>
         *round_trip = began.elapsed();
     }
     match &root {
-        Some(root) if root.kind != FileKind::Directory => Err(not_a_directory(side.root())),
+        Some(root) if root.kind != FileKind::Directory => {
+            let fault = not_a_directory(side.root());
+            Err(if side.is_remote() {
+                fault.remote()
+            } else {
+                fault
+            })
+        }
         _ => Ok(root),
     }
 }
@@ -297,6 +306,10 @@ impl Sync<'_> {
         for path in &outcome.directories_set {
             self.counts.set += 1;
             report.step(SyncStep::Set, path, None);
+        }
+        for left in &outcome.left_over {
+            self.counts.deleted += 1;
+            report.step(SyncStep::Delete, &left.path, None);
         }
         let may_delete = self.may_delete(&outcome, report);
         for Renaming {
@@ -442,6 +455,7 @@ impl Sync<'_> {
         outcome: &mut Outcome,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
+        self.delete(carrier, std::mem::take(&mut outcome.left_over), report)?;
         let may_delete = self.may_delete(outcome, report);
         let extras = std::mem::take(&mut outcome.extras);
         let (in_the_way, extras): (Vec<_>, Vec<_>) =

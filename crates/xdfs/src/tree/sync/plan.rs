@@ -12,7 +12,7 @@ use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::alike::{Alike, Found, Waits, same};
 use super::side::{Asked, Essence, Side, essence};
-use super::{Compare, SyncOptions};
+use super::{Compare, SyncOptions, swap};
 use crate::paths::{Attributes, Entry, FileKind};
 use crate::tree::moving::ends_session;
 use crate::tree::{SET_ID, SMALL_BYTES_MAX, join};
@@ -60,6 +60,23 @@ pub(super) struct Extra {
     pub(super) has_successor: bool,
 }
 
+impl Extra {
+    fn new(
+        path: Vec<u8>,
+        attributes: &Attributes,
+        (is_in_the_way, has_successor): (bool, bool),
+    ) -> Self {
+        Self {
+            path,
+            is_directory: attributes.kind == FileKind::Directory,
+            is_file: attributes.kind == FileKind::File,
+            size: attributes.size,
+            is_in_the_way,
+            has_successor,
+        }
+    }
+}
+
 /// A file that has another name in the target.
 #[derive(Clone, Debug)]
 pub(super) struct Renaming {
@@ -79,6 +96,8 @@ pub(super) struct Outcome {
     /// What goes when all that is done: its name may mean something else then.
     pub(super) waiting: Vec<Waits>,
     pub(super) extras: Vec<Extra>,
+    /// Files that earlier swaps left, which go in any case.
+    pub(super) left_over: Vec<Extra>,
     /// Directories in which something changes, or that aren't as in the source.
     pub(super) directories: BTreeMap<Vec<u8>, Attributes>,
     /// Directories that aren't as in the source by themselves.
@@ -457,9 +476,16 @@ impl<'a> Comparison<'a> {
         &'a self,
         directory: &Directory,
         source: Vec<Entry>,
-        target: Vec<Entry>,
+        mut target: Vec<Entry>,
         state: &mut State<'a, '_>,
     ) -> Result<(), Fault> {
+        for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
+            if !self.leaves_out(&path, &entry) {
+                state.touch(directory);
+                let left = Extra::new(path, &entry.attributes, (false, false));
+                state.outcome.left_over.push(left);
+            }
+        }
         let mut alike = self.find_alike(&directory.0, &source, &target)?;
         let mut target = target.into_iter().peekable();
         for entry in source {
@@ -839,18 +865,11 @@ fn only_target(
     (is_in_the_way, has_successor): (bool, bool),
     state: &mut State<'_, '_>,
 ) {
-    let is_directory = attributes.kind == FileKind::Directory;
-    if is_directory {
+    if attributes.kind == FileKind::Directory {
         let place = Standing::Target(is_in_the_way);
         let path = path.clone();
         state.stack.push(Visit { path, place });
     }
-    state.outcome.extras.push(Extra {
-        path,
-        is_directory,
-        is_file: attributes.kind == FileKind::File,
-        size: attributes.size,
-        is_in_the_way,
-        has_successor,
-    });
+    let extra = Extra::new(path, attributes, (is_in_the_way, has_successor));
+    state.outcome.extras.push(extra);
 }

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::pack::{
+    Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackWriter,
+};
 use xdfs_proto::{Fault, Limits};
 use xdfs_store::local::Added;
 
@@ -165,6 +167,13 @@ impl Upload<'_> {
         Ok(())
     }
 
+    /// Carries out a pack that sets attributes.
+    pub(in crate::tree) fn set_attributes(&self, pack: Vec<u8>) -> Result<Failures, Fault> {
+        let length = pack.len();
+        let pack = self.start_pack(pack, length, Vec::new(), true)?;
+        pack.transfer.wait_for_pack()
+    }
+
     fn set_now(&self, pack: PackWriter) -> Result<(), Fault> {
         if pack.is_empty() {
             return Ok(());
@@ -218,7 +227,7 @@ impl Upload<'_> {
     }
 
     /// A pack that sets what is kept of a file.
-    pub(super) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+    pub(in crate::tree) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let mut gather = self.pack_source()?;
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
         match gather.add_attributes(path, &mut pack) {

@@ -1,0 +1,45 @@
+//! The names under which large files come that take the place of what is no file.
+
+use std::collections::HashSet;
+
+use crate::paths::{Entry, FileKind};
+use crate::tree::join;
+
+/// How many names are tried for a file.
+pub(super) const NAMES: u32 = 8;
+const PREFIX: &str = ".xdfs-swap-";
+
+/// A path beside that of a file.
+pub(super) fn beside(path: &[u8], number: u32) -> Vec<u8> {
+    let hash = blake3::hash(path).to_hex();
+    let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    let name = format!("{PREFIX}{}-{number}", &hash[..16]);
+    [&path[..above], name.as_bytes()].concat()
+}
+
+/// Takes what a swap that was broken off left out of a directory of the target: files that are
+/// called like this for something in the directory. Others of that form may be anybody's.
+pub(super) fn take_left_over(
+    directory: &[u8],
+    source: &[Entry],
+    target: &mut Vec<Entry>,
+) -> Vec<(Vec<u8>, Entry)> {
+    let is_of_form = |entry: &Entry| {
+        entry.attributes.kind == FileKind::File && entry.name.starts_with(PREFIX.as_bytes())
+    };
+    if !target.iter().any(is_of_form) {
+        return Vec::new();
+    }
+    let paths = source.iter().chain(&*target);
+    let paths = paths.map(|entry| join(directory, &entry.name));
+    let ours: HashSet<_> = paths
+        .flat_map(|path| (0..NAMES).map(move |number| beside(&path, number)))
+        .collect();
+    let left = target.extract_if(.., |entry| {
+        is_of_form(entry)
+            && ours.contains(&join(directory, &entry.name))
+            && !source.iter().any(|other| other.name == entry.name)
+    });
+    left.map(|entry| (join(directory, &entry.name), entry))
+        .collect()
+}

@@ -1,0 +1,145 @@
+//! Large files that take the place of what is neither a file nor a directory.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use xdfs::{Client, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+
+use crate::support::{Folders, Serving, client};
+
+const LARGE: usize = 700_000;
+const FILES: [&str; 2] = ["file", "in/file"];
+
+/// Where both ways lead.
+fn targets(folders: &Folders) -> [std::path::PathBuf; 2] {
+    [folders.root().join("there"), folders.here("back")]
+}
+
+/// There, or from there: each has to be looked at before the next, which reads it.
+fn sync(
+    client: &Client,
+    here: &Path,
+    is_up: bool,
+    options: &SyncOptions,
+) -> Result<SyncResult, Fault> {
+    let mut observer = |event: TreeEvent<'_>| {
+        if let TreeEvent::Failed { path, fault } = event {
+            panic!("{}: {fault}", path.escape_ascii());
+        }
+        ControlFlow::Continue(())
+    };
+    match is_up {
+        true => client.sync_to(here, b"/there", options, &mut observer),
+        false => client.sync_from(b"/there", here, options, &mut observer),
+    }
+}
+
+fn put_links(target: &Path) {
+    fs::create_dir_all(target.join("in")).unwrap();
+    for name in FILES {
+        let _ = fs::remove_file(target.join(name));
+        symlink("nowhere", target.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn all_is_kept_of_files_that_take_the_place_of_links() {
+    let folders = Folders::new(61);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("in")).unwrap();
+    let time = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+    for name in FILES {
+        fs::write(source.join(name), vec![5; LARGE]).unwrap();
+        let file = fs::File::open(source.join(name)).unwrap();
+        xdfs_sys::fs::set_xattr(&file, b"user.colour", name.as_bytes()).unwrap();
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(0o440)).unwrap();
+        let times = fs::FileTimes::new().set_accessed(time(1_000_000_000));
+        let times = times.set_modified(time(1_100_000_000));
+        file.set_times(times).unwrap();
+    }
+    let options = SyncOptions {
+        tree: TreeOptions {
+            xattrs: true,
+            read_times: true,
+            ..TreeOptions::default()
+        },
+        ..SyncOptions::default()
+    };
+    let targets = targets(&folders);
+    for (target, (here, is_up)) in targets.iter().zip([(&source, true), (&targets[1], false)]) {
+        put_links(target);
+        let result = sync(&client, here, is_up, &options).unwrap();
+        assert_eq!(result.tree.files, 2);
+        for name in FILES {
+            let path = target.join(name);
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let found = (meta.len(), meta.mode() & 0o7777, meta.atime(), meta.mtime());
+            assert_eq!(found, (LARGE as u64, 0o440, 1_000_000_000, 1_100_000_000));
+            let file = fs::File::open(&path).unwrap();
+            let xattrs = xdfs_sys::fs::xattrs(&file, &|name| name.starts_with(b"user."));
+            let wanted = (b"user.colour".to_vec(), name.as_bytes().to_vec());
+            assert_eq!(xattrs.unwrap(), [wanted], "{}", path.display());
+        }
+    }
+}
+
+/// Who is killed between the end of the transfer and the last step leaves the new file under
+/// another name.
+#[test]
+fn what_a_swap_left_goes_with_the_next_one() {
+    let folders = Folders::new(62);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("in")).unwrap();
+    for name in FILES {
+        fs::write(source.join(name), vec![5; LARGE]).unwrap();
+    }
+    let name = |path: &str, number: u32| {
+        let hash = blake3::hash(path.as_bytes()).to_hex();
+        format!(".xdfs-swap-{}-{number}", &hash[..16])
+    };
+    let left = [
+        name("file", 0),
+        format!("in/{}", name("in/file", 0)),
+        format!("in/{}", name("in/file", 1)),
+    ];
+    // These mean nothing here, or are in the source.
+    let others = [name("other", 0), name("file", 2), name("file", 8)];
+    fs::write(source.join(&others[1]), "mine").unwrap();
+    let targets = targets(&folders);
+    for (target, (here, is_up)) in targets.iter().zip([(&source, true), (&targets[1], false)]) {
+        put_links(target);
+        fs::write(target.join(&others[0]), "other").unwrap();
+        fs::write(target.join(&others[2]), "other").unwrap();
+        // With something to swap, and without.
+        for dry_run in [true, false, false] {
+            for left in &left {
+                fs::write(target.join(left), "left").unwrap();
+            }
+            let options = SyncOptions {
+                tree: TreeOptions {
+                    dry_run,
+                    ..TreeOptions::default()
+                },
+                ..SyncOptions::default()
+            };
+            assert_eq!(sync(&client, here, is_up, &options).unwrap().deleted, 3);
+            assert!(
+                left.iter()
+                    .all(|left| target.join(left).exists() == dry_run)
+            );
+        }
+        let found = FILES.map(|name| fs::metadata(target.join(name)).unwrap().len());
+        assert_eq!(found, [LARGE as u64; 2]);
+        assert!(others.iter().all(|other| target.join(other).exists()));
+        // The other way has one more of them.
+        fs::remove_file(target.join(&others[0])).unwrap();
+        fs::remove_file(target.join(&others[2])).unwrap();
+    }
+}
