@@ -539,8 +539,8 @@ pub struct Earlier {
     pub is_complete: bool,
     /// There was a run before.
     pub has_run: bool,
-    /// A run before the last one was broken off, or an error of the disk left doubts: what was moved
-    /// and not claimed may still stand there, whatever came of the runs since.
+    /// A run before the last one was broken off, or an error of the disk left doubts: what was
+    /// moved and not claimed may still stand there, whatever came of the runs since.
     pub was_broken_off: bool,
 }
 
