@@ -198,8 +198,8 @@ fn what_is_broken_off_has_not_failed() {
         let scene = Scene::new(76, up);
         fs::create_dir(scene.source()).unwrap();
         fs::write(scene.source().join("small"), "1").unwrap();
-        fs::write(scene.source().join("large"), vec![7; 24 << 20]).unwrap();
-        // At this rate it takes several seconds.
+        fs::write(scene.source().join("large"), vec![7; 80 << 20]).unwrap();
+        // At the rate of a part it takes ten seconds; the small one may wait behind what is sent.
         scene.part(1);
         scene.rest();
         assert_same(&scene.source(), &scene.target());
