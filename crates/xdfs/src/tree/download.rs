@@ -525,6 +525,8 @@ impl<'a> Download<'a> {
 
     /// Waits a while for the pack that was begun first.
     fn wait_for_packs(&self, state: &mut Fetching, report: &mut Report<'_>) -> Result<(), Fault> {
+        // They may wait behind those.
+        state.large.stop_if_unwanted(report);
         if let Some(pack) = state.packs.take_soon(|(pack, _)| &mut pack.transfer) {
             return self.wait(pack, state, report);
         }

@@ -567,17 +567,22 @@ impl LargeFiles {
         Ok(())
     }
 
+    /// Ends all of them if the observer wants no more.
+    pub(super) fn stop_if_unwanted(&self, report: &Report<'_>) {
+        if report.is_stopped() {
+            for file in &self.moving {
+                file.transfer.cancel();
+            }
+        }
+    }
+
     /// Waits a while for the one that was begun first, and takes what has ended. If the observer
     /// wants no more all of them are ended.
     ///
     /// # Errors
     /// The session ended.
     pub(super) fn wait(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        if report.is_stopped() {
-            for file in &self.moving {
-                file.transfer.cancel();
-            }
-        }
+        self.stop_if_unwanted(report);
         if let Some(file) = self.moving.front_mut() {
             file.transfer.progress(PROGRESS_INTERVAL);
         }

@@ -485,6 +485,8 @@ impl<'a> Upload<'a> {
 
     /// Waits a while for the pack that was begun first.
     fn wait_for_packs(&self, sending: &mut Sending, report: &mut Report<'_>) -> Result<(), Fault> {
+        // They may wait behind those.
+        sending.large.stop_if_unwanted(report);
         if let Some(pack) = sending.packs.take_soon(|pack| &mut pack.transfer) {
             self.wait_for_pack(pack, report)?;
         } else {
