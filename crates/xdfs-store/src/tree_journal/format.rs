@@ -494,34 +494,30 @@ pub(super) struct Known {
     pub(super) finished: Option<Finished>,
 }
 
-/// The records with which a journal begins, that say where the tree goes and claim nothing.
-#[derive(Clone, Copy, Debug)]
+/// The records with which a journal begins, that say where the tree goes and claim nothing: their
+/// bytes, without the header.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lead {
-    end: u64,
+    records: Vec<u8>,
     has_root: bool,
 }
 
-impl Default for Lead {
-    fn default() -> Self {
-        Self {
-            end: HEADER_BYTES as u64,
-            has_root: false,
-        }
-    }
-}
-
 impl Lead {
-    /// A record stands from `begin` to `end`.
-    pub(super) fn note(&mut self, record: &Record, begin: u64, end: u64) {
-        if begin == self.end && matches!(record, Record::Root(_) | Record::Run(false)) {
-            self.end = end;
+    /// A record stands at byte `begin` of the file.
+    pub(super) fn note(&mut self, header: &Header, record: &Record, begin: u64) {
+        let end = (HEADER_BYTES + self.records.len()) as u64;
+        if begin == end && matches!(record, Record::Root(_) | Record::Run(false)) {
+            record.encode(header, begin, &mut self.records);
             self.has_root |= matches!(record, Record::Root(_));
         }
     }
 
-    /// Bytes of the file that may stay whatever else isn't so any more.
-    pub(super) fn bytes(self) -> u64 {
-        if self.has_root { self.end } else { 0 }
+    /// What may stay of the file whatever else isn't so any more.
+    pub(super) fn encode(&self, header: &Header) -> Vec<u8> {
+        match self.has_root {
+            true => [&header.encode()[..], &self.records].concat(),
+            false => Vec::new(),
+        }
     }
 }
 
@@ -553,7 +549,7 @@ impl Earlier {
         let mut earlier = Self::default();
         let mut begin = records.valid_bytes;
         while let Some(record) = records.next_record()? {
-            earlier.lead.note(&record, begin, records.valid_bytes);
+            earlier.lead.note(records.header(), &record, begin);
             begin = records.valid_bytes;
             earlier.apply(record);
         }

@@ -129,9 +129,8 @@ impl TreeJournal {
             let _ = self.file.set_len(self.bytes);
             return Err(io_fault(&self.path, &error));
         }
-        let begin = self.bytes;
+        self.lead.note(&self.header, &record, self.bytes);
         self.bytes += buffer.len() as u64;
-        self.lead.note(&record, begin, self.bytes);
         Ok(())
     }
 
@@ -161,19 +160,27 @@ impl TreeJournal {
     }
 
     /// The journal takes nothing more. What is in it may not be so any more when it is read again:
-    /// it is cut after what says where the tree goes. If that can't be done it is removed.
+    /// nothing stays but what says where the tree goes. If that can't be kept it is removed.
     fn given_up(&mut self, error: &io::Error) -> Fault {
         self.broken = true;
-        let cut = self.file.set_len(self.lead.bytes());
-        let kept = cut.and_then(|()| self.file.sync_all());
-        let kept = kept.and_then(|()| match self.is_new {
-            true => sync_folder(&self.path),
-            false => Ok(()),
-        });
-        if kept.is_err() {
+        if self.keep_lead().is_err() {
             let _ = std::fs::remove_file(&self.path);
         }
         io_fault(&self.path, error)
+    }
+
+    /// Writes again what says where the tree goes, and nothing behind it. What the disk didn't take
+    /// once, the system neither writes nor reports a second time.
+    fn keep_lead(&mut self) -> io::Result<()> {
+        let lead = self.lead.encode(&self.header);
+        self.file.rewind()?;
+        self.file.write_all(&lead)?;
+        self.file.set_len(lead.len() as u64)?;
+        self.file.sync_all()?;
+        match self.is_new {
+            true => sync_folder(&self.path),
+            false => Ok(()),
+        }
     }
 
     /// Removes the journal, which takes nothing more then. If it can't be removed it is emptied.
@@ -192,13 +199,13 @@ impl TreeJournal {
         }
         self.buffer.clear();
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut lead = self.lead;
+        let mut lead = self.lead.clone();
         for record in records {
-            let begin = buffer.len();
-            record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
-            let (begin, end) = (begin as u64, buffer.len() as u64);
-            self.count(record, end - begin);
-            lead.note(record, self.bytes + begin, self.bytes + end);
+            let before = buffer.len();
+            let at = self.bytes + before as u64;
+            record.encode(&self.header, at, &mut buffer);
+            self.count(record, (buffer.len() - before) as u64);
+            lead.note(&self.header, record, at);
         }
         self.file.write_all(&buffer)?;
         self.lead = lead;
@@ -255,7 +262,7 @@ impl TreeJournal {
         if file.try_lock().is_err() {
             return Err(io::Error::other("its successor is locked"));
         }
-        let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead);
+        let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead.clone());
         let replaced = self.replace(&old, &path, &earlier);
         let needless = if replaced.is_err() {
             // The one that has the name, which is to be cut.
@@ -274,12 +281,11 @@ impl TreeJournal {
         self.restart()?;
         let mut buffer = Vec::new();
         for record in earlier.records() {
-            let begin = buffer.len();
-            record.encode(&self.header, self.bytes + begin as u64, &mut buffer);
-            let (begin, end) = (begin as u64, buffer.len() as u64);
-            self.count(&record, end - begin);
-            self.lead
-                .note(&record, self.bytes + begin, self.bytes + end);
+            let before = buffer.len();
+            let at = self.bytes + before as u64;
+            record.encode(&self.header, at, &mut buffer);
+            self.count(&record, (buffer.len() - before) as u64);
+            self.lead.note(&self.header, &record, at);
             if buffer.len() >= READ_BYTES {
                 self.file.write_all(&buffer)?;
                 self.bytes += buffer.len() as u64;
@@ -308,7 +314,7 @@ impl TreeJournal {
         let (header, bytes) = (*records.header(), records.valid_bytes);
         drop(records);
         self.header = header;
-        self.lead = earlier.lead;
+        self.lead = earlier.lead.clone();
         if self.file.metadata()?.len() > bytes {
             // Or what is cut off could stand behind what is appended, after a crash of the system.
             self.file.set_len(bytes)?;

@@ -398,6 +398,37 @@ fn a_journal_that_fails_says_where_the_tree_goes() {
     }
 }
 
+/// After an error of the disk the system takes for written what it could not write.
+#[test]
+fn what_says_where_the_tree_goes_is_written_again_after_an_error() {
+    let root = Root {
+        path: b"/target".to_vec(),
+        inode: 5,
+        source_inode: 7,
+        was_there: false,
+    };
+    for is_read in [false, true] {
+        let (_folder, path) = place();
+        let (mut journal, _) = open(&path);
+        journal.append(&[Record::Root(root.clone())], true).unwrap();
+        if is_read {
+            drop(journal);
+            journal = open(&path).0;
+        }
+        journal.begin_run().unwrap();
+        let claim = Record::Directory(b"d".to_vec(), totals(1));
+        journal.append(&[claim], true).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, vec![0; whole.len()]).unwrap();
+        let _ = journal.given_up(&io::Error::other("an error of the disk"));
+        assert!(whole.starts_with(&std::fs::read(&path).unwrap()));
+        drop(journal);
+        let (_, earlier) = open(&path);
+        assert_eq!(earlier.root, Some(root.clone()));
+        assert!(earlier.is_empty() && earlier.has_run && !earlier.is_complete);
+    }
+}
+
 #[test]
 fn a_folder_that_is_missing_is_a_fault() {
     let (folder, _) = place();
