@@ -175,7 +175,7 @@ impl Play<'_> {
                 self.check_survivor(survivor);
             }
             if self.is_over() {
-                self.check_heard();
+                self.check_again();
                 self.end(stage);
                 return Ok(());
             }
@@ -201,11 +201,8 @@ impl Play<'_> {
         if let Some(survivor) = survivor {
             self.check_survivor(survivor);
         }
-        if self.is_over() {
-            self.check_heard();
-        } else {
-            self.check_again();
-        }
+        // It may have ended with 0, and nobody heard it.
+        self.check_again();
         self.end(stage);
         Ok(())
     }
@@ -435,14 +432,6 @@ impl Play<'_> {
                 bytes: vec![format!("can't be read: {error}")],
                 attributes: Vec::new(),
             },
-        }
-    }
-
-    /// The command had ended with 0, and somebody may not have heard it: of a file the same command
-    /// says so again. A tree is refused then.
-    fn check_heard(&mut self) {
-        if self.round.work.task != Task::Tree {
-            self.check_again();
         }
     }
 

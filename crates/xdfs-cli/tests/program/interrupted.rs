@@ -64,9 +64,12 @@ impl Scene {
         self.place.path().join("state")
     }
 
+    /// Journals of runs that left something to do.
     fn journals(&self) -> usize {
         let entries = fs::read_dir(self.state().join("trees"));
-        entries.map_or(0, Iterator::count)
+        let paths = entries.into_iter().flatten().map(|e| e.unwrap().path());
+        let left = paths.filter(|path| path.extension().is_some_and(|end| end != "ended"));
+        left.count()
     }
 
     /// The command, which is the same each time but for the bound on the rate.

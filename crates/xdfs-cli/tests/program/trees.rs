@@ -92,10 +92,31 @@ fn what_is_there_is_reported_file_by_file() {
     let here = place.here("tree");
     make_tree(Path::new(&here));
     xdfs(["cp", "-r", &here, &server.url("/")]).ok();
-    let again = ["cp", "-r", "--json", &here, &server.url("/")];
+    let again = ["cp", "-r", "--json", "--no-resume", &here, &server.url("/")];
     let run = xdfs(again).fails(6, &["taken", "--force"]);
     assert!(run.result()["failed"].as_u64().unwrap() >= 101);
     xdfs(["cp", "-r", "-f", &here, &server.url("/")]).ok();
+}
+
+/// The word of the first run may have been lost, with the machine that it was said on.
+#[test]
+fn a_tree_that_is_whole_is_recognised() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let here = place.here("tree");
+    make_tree(Path::new(&here));
+    let (there, back) = (server.url("/copy"), place.here("back"));
+    for ends in [[&here, &there], [&there, &back]] {
+        let again = || xdfs(["cp", "-r", "--json", ends[0], ends[1]]).ok();
+        assert_eq!(again().result()["files"], 101);
+        let run = again();
+        assert_eq!(run.result()["files"], 0);
+        assert!(run.stderr.contains("has copied all of it before"), "{run:?}");
+    }
+    // Not one in the other.
+    for copy in [place.remote("copy"), back.into()] {
+        assert!(!copy.join("tree").exists() && !copy.join("copy").exists());
+    }
 }
 
 #[test]

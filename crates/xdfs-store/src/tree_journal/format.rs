@@ -91,7 +91,7 @@ pub struct Totals {
 }
 
 /// A directory that is finished with all below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// What it has, with itself.
     pub totals: Totals,
@@ -656,7 +656,7 @@ impl Earlier {
         let is_finished = |path: &[u8]| self.past.get(path).is_some_and(|k| k.finished.is_some());
         let slashes = (0..directory.len()).filter(|at| directory[*at] == b'/');
         let mut above = slashes.map(|at| &directory[..at]);
-        is_finished(directory) || above.any(is_finished)
+        is_finished(directory) || is_finished(b"") || above.any(is_finished)
     }
 
     /// Whether anything in a directory, or below it, is claimed.

@@ -193,6 +193,20 @@ impl TreeJournal {
         std::fs::remove_file(&self.path).map_err(|error| self.given_up(&error))
     }
 
+    /// Appends records that nothing follows, and gives the journal another extension: who opens it
+    /// the next time has to ask for it. It takes nothing more then. If that can't be done it is
+    /// removed.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub fn end(&mut self, records: &[Record], extension: &str) -> Result<(), Fault> {
+        let written = self.write(records, false);
+        self.broken = true;
+        let path = self.path.with_extension(extension);
+        let renamed = written.and_then(|()| std::fs::rename(&self.path, path));
+        renamed.or_else(|_| self.remove())
+    }
+
     fn write(&mut self, records: &[Record], durable: bool) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));

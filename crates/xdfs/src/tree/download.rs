@@ -456,9 +456,7 @@ impl<'a> Download<'a> {
             return Ok(());
         };
         let is_whole = !report.is_stopped() && report.result.failed == 0;
-        if !is_whole {
-            self.learn_root(&mut keeper)?;
-        }
+        self.learn_root(&mut keeper)?;
         let claims = report.tracker.as_mut().map(|tracker| tracker.take_claims());
         keeper.finish(is_whole, claims.unwrap_or_default(), report)
     }

@@ -30,8 +30,13 @@ const FRESH_MAX: u64 = 200_000;
 /// Journals that nobody went on with for so long are removed.
 const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 const SECOND_NS: i64 = 1_000_000_000;
+/// Likewise journals of runs that left nothing to do. The same command knows by them what it did if
+/// its end wasn't heard: after a lost connection to the machine, or a power cut.
+const ENDED_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How names of journals begin and end.
 const NAME: (&str, &str) = ("tree-", ".journal");
+/// How those end of runs that left nothing to do.
+const ENDED: &str = "ended";
 
 /// What it means that there is no journal.
 const WITHOUT: &str = "the tree is copied without a journal: if it is broken off, the same command \
@@ -58,6 +63,8 @@ pub(super) struct Keeper {
     is_busy: bool,
     /// It takes claims.
     is_usable: bool,
+    /// The run before left nothing to do.
+    was_whole: bool,
     due: Instant,
     /// Where the tree goes, and whether the journal knows it with its number.
     root: Option<Root>,
@@ -138,10 +145,22 @@ fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<Keep
     let random = getrandom::fill(&mut nonce);
     random.map_err(|e| fault(path, &e.to_string()))?;
     remove_old(folder, path);
+    let was_whole = take_ended(path);
     let (mut journal, mut earlier) = TreeJournal::open(path, key, nonce, anew)?;
     journal.begin_run()?;
     earlier.begin_run();
-    Keeper::new(journal, earlier)
+    let mut keeper = Keeper::new(journal, earlier)?;
+    keeper.was_whole = was_whole && keeper.has_run();
+    Ok(keeper)
+}
+
+/// Takes the journal of a run that left nothing to do, if there is one and none of a later run.
+fn take_ended(path: &Path) -> bool {
+    let ended = path.with_extension(ENDED);
+    // Unlike a new name a link doesn't replace what another run makes at this moment.
+    let is_taken = std::fs::hard_link(&ended, path).is_ok();
+    let _ = std::fs::remove_file(ended);
+    is_taken
 }
 
 /// Whether there is a journal of an earlier run. With `anew` one that can be removed is.
@@ -179,9 +198,13 @@ fn remove_old(folder: &Path, own: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_ours = name.starts_with(NAME.0) && name.contains(NAME.1);
+        let is_ended = Path::new(&*name)
+            .extension()
+            .is_some_and(|end| end == ENDED);
+        let is_ours = name.starts_with(NAME.0) && (is_ended || name.contains(NAME.1));
+        let age_max = if is_ended { ENDED_AGE_MAX } else { AGE_MAX };
         let age = entry.metadata().and_then(|m| m.modified());
-        let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > AGE_MAX));
+        let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > age_max));
         // One that is in use was written to, or is that of a tree that takes longer: it is open.
         let path = entry.path();
         if is_ours && is_old && (path == own || is_free(&path)) {
@@ -263,6 +286,7 @@ impl Keeper {
             thread: Some(thread),
             is_busy: false,
             is_usable: true,
+            was_whole: false,
             due: Instant::now() + FIRST_INTERVAL,
             root: None,
             is_durable: true,
@@ -294,12 +318,20 @@ impl Keeper {
             Some(found)
                 if found.kind == FileKind::Directory && is_same(root.inode, found.inode) =>
             {
+                if self.was_whole {
+                    let cause = "the same command has copied all of it before";
+                    let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
+                    let hint = "only what is missing is copied; --no-resume begins anew";
+                    report.warn(&fault.path(&root.path).hint(hint));
+                }
                 let root = Root {
                     source_inode,
                     ..root
                 };
                 return Ok(Some((root, found)));
             }
+            // What became of a tree since it was copied is nobody's business.
+            _ if self.was_whole => {}
             None if self.earlier.is_empty() => {}
             _ => {
                 let fault = Fault::new(Code::Stale, "go on with the tree", cause);
@@ -404,8 +436,8 @@ impl Keeper {
         }
     }
 
-    /// The end: everything that was moved is durable. The journal goes if nothing is left to do,
-    /// or if nothing was made.
+    /// The end: everything that was moved is durable. The journal goes if nothing was made, and
+    /// says for a while that all was if nothing is left to do.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -425,8 +457,13 @@ impl Keeper {
         // An entry that failed may stand at the target even if nothing is claimed.
         let has_root = self.root.as_ref().is_some_and(|root| root.inode != 0);
         let is_nothing = !has_root && claims.is_empty() && journal.is_empty();
-        let ended = if is_whole || is_nothing {
+        let ended = if is_nothing || is_whole && !self.is_usable {
             journal.remove()
+        } else if is_whole {
+            let root = self.root.clone().map(Record::Root);
+            let all = Record::Directory(Vec::new(), tree_journal::Finished::default());
+            let records: Vec<_> = root.into_iter().chain([all, Record::Run(true)]).collect();
+            journal.end(&records, ENDED)
         } else if !self.is_usable {
             // That was told.
             Ok(())

@@ -36,7 +36,7 @@ use super::{
     is_directory, join, last_name, not_a_directory,
 };
 use crate::client::{Client, path_bytes};
-use crate::paths::Call;
+use crate::paths::{Answer, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Names that the walker gives on at once, and how many such batches may wait.
@@ -385,20 +385,19 @@ impl<'a> Upload<'a> {
         self.close_all(&mut sending, report)?;
         // A synchronisation does that when all of it is done.
         let is_durable = self.options.durability != Durability::None && provider.is_none();
+        // Asked for before, so that nothing waits for it by itself.
+        let found = match &sending.keeper {
+            Some(keeper) => self.ask_for_root(keeper)?,
+            None => None,
+        };
         if report.has_moved() && is_durable {
             self.sync()?;
         }
-        self.finish_journal(sending.keeper, report)
-    }
-
-    fn finish_journal(&self, keeper: Option<Keeper>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let Some(mut keeper) = keeper else {
+        let Some(mut keeper) = sending.keeper else {
             return Ok(());
         };
+        learn_root(&mut keeper, found)?;
         let is_whole = !report.is_stopped() && report.result.failed == 0;
-        if !is_whole {
-            self.learn_root(&mut keeper)?;
-        }
         let tracker = report.tracker.as_mut();
         let claims = tracker.map(|tracker| tracker.take_claims());
         keeper.finish(is_whole, claims.unwrap_or_default(), report)
@@ -567,7 +566,8 @@ impl<'a> Upload<'a> {
         let (Some(keeper), Some(tracker)) = (&mut sending.keeper, &mut report.tracker) else {
             return Ok(());
         };
-        self.learn_root(keeper)?;
+        let found = self.ask_for_root(keeper)?;
+        learn_root(keeper, found)?;
         let claims = tracker.take_claims();
         let sync = match self.options.durability {
             Durability::None => MakeDurable::Nothing,
@@ -580,14 +580,14 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// The number of the target, which was made by a pack.
-    fn learn_root(&self, keeper: &mut Keeper) -> Result<(), Fault> {
-        if let Some(path) = keeper.unknown_root()
-            && let Some(found) = self.client.look(path)?.0
-        {
-            keeper.learn_root(found.inode);
-        }
-        Ok(())
+    /// Asks for the number of the target, which was made by a pack, if it isn't known.
+    fn ask_for_root(&self, keeper: &Keeper) -> Result<Option<PendingCall>, Fault> {
+        let path = keeper.unknown_root();
+        let call = path.map(|path| Call::Stat {
+            path: path.to_vec(),
+            follow: true,
+        });
+        call.map(|call| self.client.start_call(call)).transpose()
     }
 
     fn start_pack_of(
@@ -714,6 +714,16 @@ impl<'a> Upload<'a> {
         }
         Some(metadata)
     }
+}
+
+/// The number of the target. Who may not look there goes on without it.
+fn learn_root(keeper: &mut Keeper, found: Option<PendingCall>) -> Result<(), Fault> {
+    match found.map(PendingCall::wait) {
+        Some(Ok(Answer::Attributes(found))) => keeper.learn_root(found.inode),
+        Some(Err(fault)) if ends_session(&fault) => return Err(fault),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What is sent when everything else was moved.

@@ -57,11 +57,19 @@ impl Scene {
         self.folders.here("state/trees")
     }
 
-    /// The journals that are there.
+    /// The journals that are there of runs that left something to do.
     pub(crate) fn found(&self) -> Vec<PathBuf> {
+        let (ended, found) = self.all_found();
+        drop(ended);
+        found
+    }
+
+    /// Those of runs that left nothing to do, and the others.
+    fn all_found(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let entries = fs::read_dir(self.journals());
         let entries = entries.into_iter().flatten();
-        entries.map(|entry| entry.unwrap().path()).collect()
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.partition(|path| path.extension().is_some_and(|end| end == "ended"))
     }
 
     pub(crate) fn options(&self) -> TreeOptions {
@@ -498,6 +506,86 @@ fn a_run_after_one_that_came_to_its_end_sees_every_change() {
         assert!(result.unwrap().resumed.files >= 300);
         assert_same(&source, &target);
         assert_eq!(scene.found(), Vec::<PathBuf>::new());
+    }
+}
+
+/// Whoever didn't hear that all is done says the same again, and means the same.
+#[test]
+fn a_run_that_left_nothing_to_do_may_be_repeated() {
+    for up in [true, false] {
+        let scene = Scene::new(78, up);
+        hard_tree(&scene.source());
+        let again = || scene.run(&scene.options(), u64::MAX);
+        let first = again().result.unwrap();
+        for _ in 0..2 {
+            let run = again();
+            assert_eq!((run.failed, run.warnings.len()), (vec![], 1));
+            assert!(run.warnings[0].hint.contains("--no-resume"));
+            let result = run.result.unwrap();
+            assert_eq!(result.target, first.target);
+            assert_eq!((result.files, result.resumed.files), (0, first.files));
+            assert_same(&scene.source(), &scene.target());
+        }
+        // What is missing is copied, and what was changed is somebody's.
+        let (source, target) = (scene.source(), scene.target());
+        fs::write(source.join("new"), "new").unwrap();
+        fs::write(source.join("other"), "old").unwrap();
+        assert_eq!(again().result.unwrap().files, 2);
+        fs::write(source.join("other"), "changed").unwrap();
+        fs::remove_file(target.join("new")).unwrap();
+        let run = again();
+        assert_eq!(run.failed, [(b"other".to_vec(), Code::AlreadyExists)]);
+        assert_eq!(run.result.unwrap().files, 1);
+        assert_eq!(scene.all_found().0, Vec::<PathBuf>::new());
+        fs::remove_file(target.join("other")).unwrap();
+        assert_eq!(again().result.unwrap().files, 1);
+        assert_same(&source, &target);
+    }
+}
+
+#[test]
+fn a_run_that_left_nothing_to_do_is_forgotten() {
+    for up in [true, false] {
+        let scene = Scene::new(79, up);
+        fs::create_dir_all(scene.source().join("a/b")).unwrap();
+        fs::write(scene.source().join("a/b/c"), "c").unwrap();
+        fs::write(scene.source().join("d"), "d").unwrap();
+        let again = |begin_anew| {
+            let options = TreeOptions {
+                begin_anew,
+                ..scene.options()
+            };
+            let run = scene.run(&options, u64::MAX);
+            assert_eq!(run.warnings, []);
+            run.result.unwrap()
+        };
+        let target = again(false).target;
+        // Its target is gone, or is another.
+        for is_other in [false, true] {
+            fs::rename(scene.target(), scene.target().with_extension("old")).unwrap();
+            if is_other {
+                fs::create_dir(scene.target()).unwrap();
+            }
+            let result = again(false);
+            assert_eq!(result.files, 2);
+            assert_eq!(result.target == target, !is_other);
+            fs::remove_dir_all(scene.target().with_extension("old")).unwrap();
+        }
+        // Wanted so.
+        fs::remove_dir_all(scene.target()).unwrap();
+        again(false);
+        assert_eq!(again(true).files, 2);
+        fs::remove_dir_all(scene.target()).unwrap();
+        // After a day.
+        again(false);
+        let (ended, _) = scene.all_found();
+        assert_eq!(ended.len(), 1);
+        let age = Duration::from_secs(25 * 60 * 60);
+        let file = fs::File::options().write(true).open(&ended[0]).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+        let result = again(false);
+        assert_eq!(result.files, 2);
+        assert_ne!(result.target, target);
     }
 }
 
