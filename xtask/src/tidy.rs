@@ -45,6 +45,12 @@ const REGISTRY_HOSTS: [&str; 4] = [
     concat!("npmjs", ".org"),
 ];
 
+/// How tests begin to tell that they left something out, which nobody counts when it is printed.
+const PRINTED_SKIPS: [&str; 4] = ["skip", "left out", "not run", "not offloaded"];
+
+/// The one file that prints it, and has it counted.
+const SKIPS: &str = "crates/xdfs-testkit/src/skip.rs";
+
 pub(crate) fn run() -> Outcome {
     let mut files = Vec::new();
     collect(root(), &mut files).map_err(|e| format!("can't list the workspace: {e}"))?;
@@ -170,6 +176,10 @@ fn file_faults(name: &str, text: &str) -> Vec<String> {
             !text.starts_with("//!"),
             "does not begin with //! and what it is",
         );
+        whole(
+            name.starts_with("crates/") && name != SKIPS && prints_a_skip(text),
+            "prints that something was skipped: xdfs_testkit::skip has it counted",
+        );
         let in_source = name.starts_with("crates/") && name.contains("/src/");
         whole(
             in_source && text.lines().count() > LONGEST_FILE,
@@ -260,6 +270,18 @@ fn is_unsafe(line: &str) -> bool {
     })
 }
 
+/// Whether a line is printed that tells of a test left out, also in part.
+fn prints_a_skip(text: &str) -> bool {
+    text.split("println!(").skip(1).any(|printed| {
+        let Some(printed) = printed.trim_start().strip_prefix('"') else {
+            return false;
+        };
+        let printed: String = printed.chars().take(20).collect();
+        let printed = printed.to_lowercase();
+        PRINTED_SKIPS.iter().any(|skip| printed.starts_with(skip))
+    })
+}
+
 /// Whether an absolute path that begins with `folder` stands in the line; the same name further
 /// down in a path or address does not count.
 fn has_path(line: &str, folder: &str) -> bool {
@@ -316,6 +338,13 @@ mod tests {
             assert_eq!(faults("crates/a/src/x.rs", &body), 1, "{body:?}");
         }
         assert_eq!(faults("crates/a/src/x.rs", &"//\n".repeat(LONGEST_FILE)), 1);
+        for printed in ["println!(\"skipped: no", "eprintln!(\n    \"Not offloaded"] {
+            assert_eq!(
+                faults("crates/a/tests/x.rs", &format!("{printed}\");\n")),
+                1
+            );
+            assert_eq!(faults(SKIPS, &format!("{printed}\");\n")), 0);
+        }
         assert_eq!(file_faults("crates/a/src/x.rs", "fn f() {}\n").len(), 1);
         assert_eq!(file_faults("crates/a/src/lib.rs", "//! A.\n").len(), 1);
     }

@@ -181,6 +181,9 @@ impl Drop for Terminal {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek as _;
+    use std::process::Stdio;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -208,5 +211,38 @@ mod tests {
         assert_eq!(status.and_then(|s| s.code()), Some(7));
         assert!(terminal.wait_for("caught", 0, PATIENCE).is_some());
         assert!(terminal.wait_for("never", 0, Duration::ZERO).is_none());
+    }
+
+    /// As under nohup(1), or in the background of a script.
+    #[test]
+    fn a_program_gets_signals_that_this_process_ignores() {
+        let mut said = tempfile::tempfile().expect("a file");
+        let mut again = Command::new("sh");
+        again.args(["-c", "trap '' HUP INT QUIT; exec \"$0\" \"$@\""]);
+        again.arg(std::env::current_exe().expect("this program"));
+        again.args(["--exact", "--nocapture"]).arg(concat!(
+            "terminal::tests::",
+            "a_program_reads_keys_and_gets_the_signals_of_the_terminal"
+        ));
+        // Not inherited: who counts tests would see its results twice.
+        again.stdin(Stdio::null());
+        again.stdout(said.try_clone().expect("the file"));
+        again.stderr(said.try_clone().expect("the file"));
+        let mut child = again.spawn().expect("a shell");
+        let mut status = None;
+        // It waits three times at most.
+        let ended = wait::until(4 * PATIENCE, || {
+            status = child.try_wait().expect("a child");
+            status.is_some()
+        });
+        if !ended {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let mut text = String::new();
+        said.rewind().expect("its begin");
+        said.read_to_string(&mut text).expect("text");
+        assert!(status.is_some_and(|s| s.success()), "{text}");
+        assert!(text.contains("1 passed"), "{text}");
     }
 }

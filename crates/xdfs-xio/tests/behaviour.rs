@@ -206,9 +206,12 @@ fn offload(poller: &mut Poller, client: &mut dyn Stream, server: &mut dyn Stream
         read(poller, client, &mut seen);
     }
     // Set by `cargo xtask ktls`, whose kernel has TLS. Others leave the records to the driver.
-    if std::env::var_os("XDFS_TEST_KTLS").is_some() {
-        for offloaded in [client.offloaded(), server.offloaded()] {
-            assert!(offloaded.sending && offloaded.receiving, "{offloaded:?}");
+    let is_required = std::env::var_os("XDFS_TEST_KTLS").is_some();
+    for offloaded in [client.offloaded(), server.offloaded()] {
+        let is_done = offloaded.sending && offloaded.receiving;
+        assert!(is_done || !is_required, "{offloaded:?}");
+        if !is_done {
+            xdfs_testkit::skip::part("this kernel makes no TLS records");
         }
     }
 }

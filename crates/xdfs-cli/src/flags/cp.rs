@@ -203,8 +203,8 @@ pub(crate) enum DurabilityFlag {
     Batch,
     /// Likewise, and each name before the file counts as copied: slow.
     Full,
-    /// When the system comes to it: after a power cut files may be empty or have holes, and a
-    /// later run takes some of them for finished.
+    /// Files of up to half a MiB, and other names, when the system comes to it: after a power
+    /// cut files may be empty or have holes, and a later run takes some of them for finished.
     None,
 }
 

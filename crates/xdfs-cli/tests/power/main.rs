@@ -63,6 +63,11 @@ fn rounds(form: Form, rounds: u32) {
         rounds,
         ..Options::default()
     };
+    let works = options.works.len();
+    assert!(
+        rounds as usize >= works,
+        "{works} works don't all have their turn"
+    );
     assert!(bench::run(&options), "see above");
 }
 
@@ -73,7 +78,7 @@ fn disks_that_forget() {
 
 #[test]
 fn copies_of_a_mounted_image() {
-    confined("copies_of_a_mounted_image", || rounds(Form::Loop, 10));
+    confined("copies_of_a_mounted_image", || rounds(Form::Loop, 13));
 }
 
 #[test]

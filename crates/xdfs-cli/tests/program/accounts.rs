@@ -1,6 +1,8 @@
 //! Sessions with the ids of local accounts, by the settings of the program.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::Path;
 
 use xdfs_testkit::nobody::is_root;
 use xdfs_testkit::skip;
@@ -15,7 +17,7 @@ fn config(place: &Place, lines: &str) -> String {
 
 /// User and group of an account that every Debian system has.
 fn owner(account: &str) -> (u32, u32) {
-    let text = std::fs::read_to_string("/etc/passwd").unwrap();
+    let text = fs::read_to_string("/etc/passwd").unwrap();
     let line = text
         .lines()
         .find(|line| line.starts_with(&format!("{account}:")));
@@ -33,20 +35,62 @@ fn files_belong_to_the_account_of_the_user() {
         return skip::part("only root can give a session other ids");
     }
     for (path, mode) in [(place.path().to_owned(), 0o755), (place.root(), 0o777)] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
     let server = Server::start_with(&place.root(), &["--config", &file]);
     let expected = content(71, 3_000_000);
     let source = place.make_here("a", &expected);
     xdfs(["cp", "-n", "3", &source, &server.url("/a")]).ok();
     assert_content(place.remote("a"), &expected);
-    let meta = std::fs::metadata(place.remote("a")).unwrap();
+    let meta = fs::metadata(place.remote("a")).unwrap();
     assert_eq!((meta.uid(), meta.gid()), owner("games"));
     let closed = place.remote("closed");
-    std::fs::write(&closed, b"root's").unwrap();
-    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&closed, b"root's").unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o600)).unwrap();
     let run = xdfs(["cp", &server.url("/closed"), &place.here("b")]);
     run.fails(5, &["error: remote"]);
+}
+
+/// Who gets the owner of a file and not its bits is told which file it was; without owners it is a
+/// warning. The session isn't root's: it has the ids of an account, or the server isn't root's.
+#[test]
+fn programs_that_are_to_run_as_their_owners_are_refused_with_the_right_code() {
+    let place = Place::new();
+    let file = match is_root() {
+        true => config(&place, "[accounts]\nalice = \"games\""),
+        false => config(&place, ""),
+    };
+    for (path, mode) in [(place.path().to_owned(), 0o755), (place.root(), 0o777)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let server = Server::start_with(&place.root(), &["--config", &file]);
+    let tree = place.here("tree");
+    let tool = Path::new(&tree).join("tool");
+    fs::create_dir(&tree).unwrap();
+    fs::write(&tool, "tool").unwrap();
+    for path in [Path::new(&tree), &tool] {
+        if is_root() {
+            let (uid, gid) = owner("games");
+            chown(path, Some(uid), Some(gid)).unwrap();
+        }
+    }
+    fs::set_permissions(&tool, Permissions::from_mode(0o4755)).unwrap();
+    let mode = |name: &str| fs::metadata(place.remote(name)).unwrap().mode() & 0o7777;
+    let copy = ["cp", "-r", "--owner", "--json", &tree, &server.url("/a")];
+    let run = xdfs(copy).fails(5, &["tool", "set-user-id"]);
+    let faults = run.json();
+    let fault = faults.iter().find(|object| object["type"] == "error");
+    assert_eq!(fault.unwrap()["code"], "permission-denied", "{faults:?}");
+    assert_eq!(run.result()["exit_code"], 5);
+    assert_eq!(mode("a/tool"), 0o755);
+
+    let run = xdfs(["cp", "-r", &tree, &server.url("/b")]).ok();
+    assert!(
+        run.stderr.contains("of 1 file were not kept"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(mode("b/tool"), 0o755);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn both_processes_leave_private_payload_to_the_kernel_where_it_can() {
                 assert!(offloaded || run.stderr.contains(NONE), "{}", run.stderr);
                 assert!(offloaded || !required, "{}", run.stderr);
                 if !offloaded {
-                    eprintln!("not offloaded: this kernel has no TLS");
+                    xdfs_testkit::skip::part("this kernel makes no TLS records");
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use xdfs_testkit::skip;
 use xdfs_testkit::tree::Random;
 
 use crate::support::{Running, Server, content, program};
@@ -40,7 +41,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None`, with the reason printed, where it can't be mounted.
+    /// `None`, with the test counted as skipped, where it can't be mounted.
     fn make(place: &Path) -> Option<Self> {
         let disk = Self {
             image: place.join("image"),
@@ -53,7 +54,7 @@ impl Disk {
         match made.and_then(|()| disk.mount()) {
             Ok(()) => Some(disk),
             Err(error) => {
-                println!("skipped: no image of a disk can be mounted: {error}");
+                skip::test(format_args!("no image of a disk can be mounted: {error}"));
                 None
             }
         }

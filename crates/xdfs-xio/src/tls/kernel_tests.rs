@@ -111,7 +111,7 @@ fn kernel_has_tls() -> bool {
         result.is_ok()
     });
     if !*HAS {
-        eprintln!("not offloaded: this kernel has no TLS, so the records stay here");
+        xdfs_testkit::skip::part("this kernel makes no TLS records");
     }
     *HAS
 }

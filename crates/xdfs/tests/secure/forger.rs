@@ -1,14 +1,16 @@
 //! Somebody between a client and a server who changes every byte that travels in the clear, so that
 //! no check value shows it: what is then published is right, or nothing is.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
 
-use xdfs::{Code, DigestKind, LocalPlace, SyncOptions, TreeOptions, TreeResult};
+use xdfs::{Code, DigestKind, LocalPlace, SyncOptions, TreeEvent, TreeOptions, TreeResult};
 use xdfs_proto::FileId;
 use xdfs_proto::digest::BlockHasher;
 
@@ -19,6 +21,8 @@ const SECRET: &[u8] = b"nobody-should-see-this";
 /// What large files say.
 const MARK: &[u8] = b"a line of a large file that anybody may see\n";
 const LARGE_BYTES: usize = 3 << 20;
+/// What an older version of them has otherwise.
+const CHANGED: Range<usize> = 2 << 20..(2 << 20) + 100_000;
 /// First byte of payload in the clear, in the place of the type of a TLS record.
 const RUN: u8 = 0xcc;
 /// Before a record, and before a run.
@@ -319,6 +323,71 @@ fn trees_are_right_or_lack_what_was_changed() {
             };
             check(down, &back);
         }
+    }
+}
+
+/// A tree, and in another place an older version of its large files and nothing else.
+fn make_versions(new: &Path, old: &Path) {
+    make_tree(new, true);
+    for directory in 0..3 {
+        let name = Path::new(&secret_name(directory)).join("large");
+        let (new, old) = (new.join(&name), old.join(&name));
+        fs::create_dir_all(old.parent().unwrap()).unwrap();
+        fs::rename(&new, &old).unwrap();
+        let mut bytes = fs::read(&old).unwrap();
+        bytes[CHANGED].copy_from_slice(&content(b"what wasn't there before ", CHANGED.len()));
+        fs::write(&new, bytes).unwrap();
+        let old = File::options().write(true).open(&old).unwrap();
+        old.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000))
+            .unwrap();
+    }
+}
+
+/// Only what changed of a large file travels in the clear, and the old version stays where that was
+/// changed on its way.
+#[test]
+fn differences_are_right_or_the_old_version_stays() {
+    let sync = SyncOptions {
+        delta: true,
+        ..SyncOptions::default()
+    };
+    for is_upload in [true, false] {
+        let (world, forger, visit) = scene();
+        let (here, there) = (world.path("client/tree"), world.path("root/copy"));
+        let (source, target) = if is_upload {
+            (&here, &there)
+        } else {
+            (&there, &here)
+        };
+        make_versions(source, target);
+        let old = fs::read(target.join(secret_name(1)).join("large")).unwrap();
+        let client = visit.connect().unwrap();
+        let mut told = Vec::new();
+        let mut watch = |event: TreeEvent<'_>| {
+            if let TreeEvent::Failed { fault, .. } = event {
+                told.push(fault.code);
+            }
+            CONTINUE
+        };
+        let result = if is_upload {
+            client.sync_to(source, b"/copy", &sync, &mut watch)
+        } else {
+            client.sync_from(b"/copy", target, &sync, &mut watch)
+        };
+        let result = result.unwrap().tree;
+        assert_eq!(result.failed, 3, "{result:?}");
+        assert_eq!(told, [Code::IntegrityMismatch; 3]);
+        let forged = forger.forged() * forgery().len();
+        assert!(forged > 0 && forged < LARGE_BYTES, "{forged} bytes");
+        forger.saw_nothing_private();
+        assert!(fs::read(target.join(secret_name(1)).join("large")).unwrap() == old);
+        // All else has come.
+        for directory in 0..3 {
+            for tree in [source, target] {
+                fs::remove_file(tree.join(secret_name(directory)).join("large")).unwrap();
+            }
+        }
+        assert_eq!(missing(source, target), 0);
     }
 }
 

@@ -1,9 +1,10 @@
 //! What users may do who are known.
 
 use std::fs;
+use std::ops::ControlFlow;
 
 use xdfs::security::{Credential, ExportConfig, ExportsConfig, GrantConfig, Rights};
-use xdfs::{Code, LocalPlace};
+use xdfs::{Code, LocalPlace, SyncOptions, TreeEvent};
 
 use crate::world::{Visit, World, assert_same, finish};
 
@@ -127,6 +128,26 @@ fn a_server_that_is_read_only_takes_nothing() {
     let target = world.path("client/got");
     visit.download("/file", &target).unwrap();
     assert_eq!(fs::read(target).unwrap(), b"to be read");
+}
+
+/// A synchronisation ends with what makes all of it durable, for which somebody who may only read
+/// has no right, and no need.
+#[test]
+fn who_may_only_read_synchronises_what_is_equal() {
+    let world = homes(|export| export.grant[0].rights = Rights::READ | Rights::LIST);
+    let tree = world.path("root/alice/tree");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("file"), "to be read").unwrap();
+    let visit = world.visit("alice", vec![world.user_key("alice")]);
+    let client = visit.connect().unwrap();
+    let here = world.path("client/tree");
+    let options = SyncOptions::default();
+    let mut watch = |_: TreeEvent<'_>| ControlFlow::Continue(());
+    let fetched = client.sync_from(b"/home/tree", &here, &options, &mut watch);
+    assert_eq!(fetched.unwrap().tree.files, 1);
+    let sent = client.sync_to(&here, b"/home/tree", &options, &mut watch);
+    let sent = sent.unwrap().tree;
+    assert_eq!((sent.files, sent.failed), (0, 0));
 }
 
 #[test]

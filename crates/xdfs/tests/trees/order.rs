@@ -6,10 +6,11 @@
 //! `act_alone`, and reads what that wrote.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xdfs::{Durability, TreeOptions};
+use xdfs::{Client, Durability, SyncOptions, TreeEvent, TreeOptions};
 
 use crate::scene::{down, up};
 use crate::support::{Folders, Serving, client};
@@ -46,13 +47,40 @@ fn act_alone() {
         ..TreeOptions::default()
     };
     let here = dir.join("here/tree");
-    let moved = match std::env::var(PART).unwrap().as_str() {
+    let part = std::env::var(PART).unwrap();
+    if let Some(part) = part.strip_prefix("sync-") {
+        return sync_twice(&client, part, &here);
+    }
+    let moved = match part.as_str() {
         "up" => up(&client, &here, "/tree", &options),
         "down" => down(&client, "/tree", &here, &options),
         part => panic!("{part}"),
     };
     let (result, failed) = moved.unwrap();
     assert_eq!((result.files, failed), (FILES as u64, vec![]));
+}
+
+/// Synchronises a tree without making it durable, and again.
+fn sync_twice(client: &Client, part: &str, here: &Path) {
+    for durability in [Durability::None, Durability::Batch] {
+        let options = SyncOptions {
+            tree: TreeOptions {
+                durability,
+                ..TreeOptions::default()
+            },
+            ..SyncOptions::default()
+        };
+        let mut watch = |_: TreeEvent<'_>| ControlFlow::Continue(());
+        let result = match part {
+            "up" => client.sync_to(here, b"/tree", &options, &mut watch),
+            "down" => client.sync_from(b"/tree", here, &options, &mut watch),
+            part => panic!("{part}"),
+        };
+        let tree = result.unwrap().tree;
+        let is_first = durability == Durability::None;
+        let files = if is_first { FILES as u64 } else { 0 };
+        assert_eq!((tree.files, tree.failed), (files, 0));
+    }
 }
 
 /// Has a tree moved in `dir`, and returns the steps. `None` if there is no `strace` here.
@@ -111,16 +139,42 @@ fn steps(line: &str) -> Vec<Step> {
     }
 }
 
+/// The folder of a tree that is to be moved there.
+fn place(folders: &Folders, source: &str) -> PathBuf {
+    let root = folders.root();
+    let dir = root.parent().expect("the folder of both");
+    std::fs::create_dir_all(dir.join(source)).unwrap();
+    for n in 0..FILES {
+        std::fs::write(dir.join(source).join(format!("f{n}")), [n as u8; 100]).unwrap();
+    }
+    dir.to_owned()
+}
+
+/// Nothing is left to do for the second synchronisation, and the first made nothing durable, as one
+/// that was killed before its end.
+#[test]
+fn what_is_there_already_is_durable_at_the_end() {
+    for (part, source) in [("sync-up", "here/tree/d"), ("sync-down", "root/tree/d")] {
+        let folders = Folders::new(32);
+        let dir = place(&folders, source);
+        let Some(steps) = steps_of(part, &dir) else {
+            return;
+        };
+        let count = |wanted: fn(&Step) -> bool| steps.iter().filter(|s| wanted(s)).count();
+        assert!(
+            count(|step| *step == Step::Named) >= FILES,
+            "{part}: {steps:#?}"
+        );
+        let synced = count(|step| matches!(step, Step::SyncEnds(_)));
+        assert_eq!(synced, 1, "{part}: {steps:#?}");
+    }
+}
+
 #[test]
 fn what_counts_as_moved_has_names_that_are_durable() {
     for (part, source) in [("up", "here/tree/d"), ("down", "root/tree/d")] {
         let folders = Folders::new(31);
-        let root = folders.root();
-        let dir = root.parent().expect("the folder of both");
-        std::fs::create_dir_all(dir.join(source)).unwrap();
-        for n in 0..FILES {
-            std::fs::write(dir.join(source).join(format!("f{n}")), [n as u8; 100]).unwrap();
-        }
+        let dir = &place(&folders, source);
         let Some(steps) = steps_of(part, dir) else {
             return;
         };

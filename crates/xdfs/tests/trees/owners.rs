@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use xdfs::{SyncOptions, TreeEvent, TreeOptions};
+use xdfs_testkit::skip;
 
 use crate::scene::{down, up};
 use crate::support::{Folders, Serving, client};
@@ -28,7 +29,7 @@ const FILES: [(&str, usize, u32, u32, u32); 8] = [
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("skipped: only root has strangers' files");
+        skip::test("only root has strangers' files");
     }
     is_root
 }
@@ -247,6 +248,6 @@ fn assert_rsync_agrees(source: &Path, target: &Path) {
             let found = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && found.is_empty(), "{output:?}");
         }
-        Err(error) => println!("skipped: rsync can't be asked: {error}"),
+        Err(error) => skip::part(format_args!("rsync can't be asked: {error}")),
     }
 }

@@ -30,7 +30,7 @@ const SETTINGS: &str = r#"
     [[export]]
     name = "data"
     path = "ROOT"
-    grant = [{ user = "*", rights = "all" }]
+    grant = [{ user = "all", rights = "all" }, { user = "token", rights = "all" }]
     [[export]]
     name = "part"
     path = "ROOT/in/b"
@@ -106,7 +106,7 @@ fn make_tree(root: &Path) {
 }
 
 /// Who tries it, and the directories that it may see and change.
-fn principals() -> [(Principal, Option<&'static str>, &'static str); 6] {
+fn principals() -> [(Principal, Option<&'static str>, &'static str); 7] {
     let look = Rights::READ | Rights::LIST;
     [
         (
@@ -140,6 +140,8 @@ fn principals() -> [(Principal, Option<&'static str>, &'static str); 6] {
             "nothing",
         ),
         (anonymous(), Some("in/b"), "in/b"),
+        // Without scopes: the export is a part of another one, in which there is no grant.
+        (user("part"), Some("in/b"), "in/b"),
     ]
 }
 
@@ -488,7 +490,7 @@ proptest! {
     })]
 
     #[test]
-    fn nobody_reaches_beyond_a_scope(who in 0_usize..6, steps in steps()) {
+    fn nobody_reaches_beyond_a_scope(who in 0_usize..7, steps in steps()) {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         make_tree(root);

@@ -410,12 +410,16 @@ impl Sync<'_> {
         }
         // Those below first, since one above may take away the right to get there.
         carrier.set(outcome.directories.iter().rev(), report)?;
+        if self.options.tree.durability == Durability::None {
+            return Ok(());
+        }
         let counts = &self.counts;
         let has_changed = report.has_moved() || counts.set + counts.renamed + counts.deleted > 0;
-        if has_changed && self.options.tree.durability != Durability::None {
-            carrier.make_durable()?;
+        // Also what an earlier run has left that was killed before its end.
+        match carrier.make_durable() {
+            Err(fault) if !has_changed && may_only_look(&fault) => Ok(()),
+            synced => synced,
         }
-        Ok(())
     }
 
     /// Compares, and moves what differs meanwhile.
@@ -555,6 +559,15 @@ impl Sync<'_> {
         self.counts.kept += removed.kept;
         Ok(())
     }
+}
+
+/// Whether a user who changed nothing is refused to make anything durable, which only those may
+/// who change something, or the system can't.
+fn may_only_look(fault: &Fault) -> bool {
+    matches!(
+        fault.code,
+        Code::PermissionDenied | Code::ReadOnly | Code::Unsupported
+    )
 }
 
 fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut Report<'_>) {
