@@ -93,6 +93,8 @@ struct Play<'a> {
     record: Option<Record>,
     /// Whether the command has ended with 0.
     claimed: bool,
+    /// It told that an error of the disk had kept it from recording what it did.
+    unrecorded: bool,
     report: Report,
 }
 
@@ -141,6 +143,7 @@ impl Round<'_> {
             server: None,
             record: None,
             claimed: false,
+            unrecorded: false,
             report: Report::default(),
         };
         if let Err(error) = play.play(image) {
@@ -367,7 +370,12 @@ impl Play<'_> {
                     self.problem(Problem::Ended, format!("it hangs: {said:?}"));
                 }
                 if failed && ended {
-                    self.say(format!("{:?}", program.output()));
+                    let said = program.output();
+                    let is_told = |line: &String| {
+                        line.contains("journal") && !line.contains("is copied again")
+                    };
+                    self.unrecorded = said.iter().any(is_told);
+                    self.say(format!("{said:?}"));
                 }
                 match code {
                     Some(Some(0)) => self.say("claimed"),
@@ -459,11 +467,14 @@ impl Play<'_> {
             return self.check_writer();
         }
         let start = Instant::now();
+        let may_refuse = self.claimed && self.unrecorded && self.round.work.task == Task::Tree;
         let said = loop {
             let mut again = self.start(None);
             match again.wait(PATIENCE).unwrap().map(|status| status.code()) {
                 None => break Some(format!("it hangs: {:?}", again.output())),
                 Some(Some(0)) => break None,
+                // It was told that the command will not know its own work again.
+                Some(Some(6)) if may_refuse => break None,
                 // A server that lives may still be at the end of the session before.
                 Some(Some(12)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(20));

@@ -111,7 +111,10 @@ fn a_tree_that_is_whole_is_recognised() {
         assert_eq!(again().result()["files"], 101);
         let run = again();
         assert_eq!(run.result()["files"], 0);
-        assert!(run.stderr.contains("has copied all of it before"), "{run:?}");
+        assert!(
+            run.stderr.contains("has copied all of it before"),
+            "{run:?}"
+        );
     }
     // Not one in the other.
     for copy in [place.remote("copy"), back.into()] {

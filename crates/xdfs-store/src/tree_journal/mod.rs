@@ -46,6 +46,8 @@ pub struct TreeJournal {
     buffer: Vec<u8>,
     /// Writing failed: what is in the file isn't known any more.
     broken: bool,
+    /// Nor can what says where the tree goes be kept.
+    lost: bool,
     /// Its name may not be durable yet.
     is_new: bool,
 }
@@ -82,6 +84,7 @@ impl TreeJournal {
                 lead: Lead::default(),
                 buffer: Vec::new(),
                 broken: false,
+                lost: false,
                 is_new: true,
             };
             let earlier = match anew {
@@ -159,11 +162,18 @@ impl TreeJournal {
         self.live_bytes == 0
     }
 
+    /// Whether writing failed, and not even what says where the tree goes could be kept.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// The journal takes nothing more. What is in it may not be so any more when it is read again:
     /// nothing stays but what says where the tree goes. If that can't be kept it is removed.
     fn given_up(&mut self, error: &io::Error) -> Fault {
         self.broken = true;
         if self.keep_lead().is_err() {
+            self.lost = true;
             let _ = std::fs::remove_file(&self.path);
         }
         io_fault(&self.path, error)
@@ -194,17 +204,19 @@ impl TreeJournal {
     }
 
     /// Appends records that nothing follows, and gives the journal another extension: who opens it
-    /// the next time has to ask for it. It takes nothing more then. If that can't be done it is
-    /// removed.
+    /// the next time has to ask for it. It takes nothing more then.
     ///
     /// # Errors
-    /// As [`Self::remove`].
+    /// A failure of the file system. The journal is removed then, if it can be.
     pub fn end(&mut self, records: &[Record], extension: &str) -> Result<(), Fault> {
         let written = self.write(records, false);
         self.broken = true;
         let path = self.path.with_extension(extension);
         let renamed = written.and_then(|()| std::fs::rename(&self.path, path));
-        renamed.or_else(|_| self.remove())
+        renamed.map_err(|error| {
+            let _ = self.remove();
+            io_fault(&self.path, &error)
+        })
     }
 
     fn write(&mut self, records: &[Record], durable: bool) -> io::Result<()> {

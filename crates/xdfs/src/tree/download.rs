@@ -82,17 +82,19 @@ pub(super) fn run(
     let cut = Cut::new(client, round_trip);
     let mut download = Download::new(client, source, root, options, cut, Some(attributes));
     if let Some(keeper) = &mut keeper {
-        keeper.begin(Root {
+        let root = Root {
             path: download.root.clone(),
             inode: 0,
             source_inode,
             was_there: false,
-        });
+        };
+        keeper.begin(root, &mut report);
         download.skip = Some(keeper.skip());
     }
     if !options.dry_run {
         let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
-        report.track(keeper.is_some(), has_run);
+        let claims = keeper.as_ref().is_some_and(Keeper::is_usable);
+        report.track(claims, has_run);
     }
     *download
         .keeper

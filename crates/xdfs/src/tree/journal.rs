@@ -46,6 +46,9 @@ const WITHOUT: &str = "the tree is copied without a journal: if it is broken off
 const FAILED: &str = "the tree is copied without a journal: if it is broken off, what is there by \
                       then is copied again";
 
+/// What it means that a journal can't say how far a run came.
+const UNKNOWN: &str = "what was copied is there, but the same command may not know that";
+
 /// The two ends of a tree, as they were named.
 pub(super) enum Ends<'a> {
     Up(&'a Path, &'a [u8]),
@@ -293,6 +296,11 @@ impl Keeper {
         })
     }
 
+    /// Whether claims can be made.
+    pub(super) fn is_usable(&self) -> bool {
+        self.is_usable
+    }
+
     /// Whether what stands at the target may be the work of an earlier run.
     pub(super) fn has_run(&self) -> bool {
         self.earlier.has_run
@@ -348,12 +356,18 @@ impl Keeper {
 
     /// Says where the tree goes. That is on the disk before anything is made there: the run after
     /// a crash of the system knows by it what may be the work of this one.
-    pub(super) fn begin(&mut self, root: Root) {
+    pub(super) fn begin(&mut self, root: Root, report: &mut Report<'_>) {
         let is_new = self.earlier.root.as_ref() != Some(&root);
         let record = is_new.then(|| Record::Root(root.clone()));
         let durable = self.is_durable;
-        // A failure is told when it is used next.
-        let _ = self.journal().append(record.as_slice(), durable);
+        let mut journal = self.journal();
+        let begun = journal.append(record.as_slice(), durable);
+        let is_lost = journal.is_lost();
+        drop(journal);
+        if let Err(fault) = begun {
+            self.is_usable = false;
+            report.warn(&fault.hint(if is_lost { WITHOUT } else { FAILED }));
+        }
         self.root = Some(root);
     }
 
@@ -457,15 +471,15 @@ impl Keeper {
         // An entry that failed may stand at the target even if nothing is claimed.
         let has_root = self.root.as_ref().is_some_and(|root| root.inode != 0);
         let is_nothing = !has_root && claims.is_empty() && journal.is_empty();
-        let ended = if is_nothing || is_whole && !self.is_usable {
+        let ended = if is_nothing {
             journal.remove()
-        } else if is_whole {
+        } else if is_whole && self.is_usable {
             let root = self.root.clone().map(Record::Root);
             let all = Record::Directory(Vec::new(), tree_journal::Finished::default());
             let records: Vec<_> = root.into_iter().chain([all, Record::Run(true)]).collect();
             journal.end(&records, ENDED)
         } else if !self.is_usable {
-            // That was told.
+            // That was told. What it still says lets the same command copy all of it again.
             Ok(())
         } else {
             let root = self.root.clone().map(Record::Root);
@@ -479,7 +493,7 @@ impl Keeper {
         };
         drop(journal);
         if let Err(fault) = ended {
-            report.warn(&fault);
+            report.warn(&fault.hint(UNKNOWN));
         }
         Ok(())
     }

@@ -160,12 +160,13 @@ pub(super) fn run(
     );
     upload.into_there = into_there;
     if let Some(keeper) = &mut keeper {
-        keeper.begin(root);
+        keeper.begin(root, &mut report);
         upload.skip = Some(keeper.skip());
     }
     if !options.dry_run {
         let has_run = keeper.as_ref().is_some_and(Keeper::has_run);
-        report.track(keeper.is_some(), has_run);
+        let claims = keeper.as_ref().is_some_and(Keeper::is_usable);
+        report.track(claims, has_run);
     }
     *upload.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
     upload.run(None, &mut report)?;
