@@ -143,3 +143,50 @@ fn what_a_swap_left_goes_with_the_next_one() {
         fs::remove_file(target.join(&others[2])).unwrap();
     }
 }
+
+/// Whichever of its names come late, by a swap or since a directory has to go before.
+#[test]
+fn names_of_one_file_are_joined() {
+    let folders = Folders::new(63);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir(&source).unwrap();
+    let pairs = [("a", "b"), ("d", "c"), ("e", "f"), ("g", "h"), ("i", "j")];
+    for (first, second) in pairs {
+        let length = if first == "i" { 10 } else { LARGE };
+        fs::write(source.join(first), vec![5; length]).unwrap();
+        fs::hard_link(source.join(first), source.join(second)).unwrap();
+    }
+    let options = SyncOptions {
+        tree: TreeOptions {
+            hard_links: true,
+            ..TreeOptions::default()
+        },
+        delete: true,
+        ..SyncOptions::default()
+    };
+    let targets = targets(&folders);
+    for (target, (here, is_up)) in targets.iter().zip([(&source, true), (&targets[1], false)]) {
+        fs::create_dir(target).unwrap();
+        for name in ["a", "d", "e", "f", "h"] {
+            symlink("nowhere", target.join(name)).unwrap();
+        }
+        for name in ["g", "i"] {
+            fs::create_dir(target.join(name)).unwrap();
+        }
+        let result = sync(&client, here, is_up, &options).unwrap();
+        assert_eq!((result.tree.files, result.tree.others), (5, 5));
+        for (first, second) in pairs {
+            let [one, other] = [first, second].map(|name| {
+                let meta = fs::symlink_metadata(target.join(name)).unwrap();
+                (meta.ino(), meta.nlink(), meta.len())
+            });
+            assert_eq!(one, other, "{first} and {second}");
+            let length = if first == "i" { 10 } else { LARGE as u64 };
+            assert_eq!((one.1, one.2), (2, length), "{first}");
+        }
+        let again = sync(&client, here, is_up, &options).unwrap();
+        assert_eq!((again.tree.files, again.tree.others), (0, 0));
+    }
+}

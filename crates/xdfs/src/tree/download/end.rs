@@ -185,7 +185,7 @@ impl Download<'_> {
     }
 
     /// Gives files these further names.
-    pub(super) fn make_links(
+    pub(in crate::tree) fn make_links(
         &self,
         links: Vec<Link>,
         report: &mut Report<'_>,
