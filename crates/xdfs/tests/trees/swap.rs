@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use xdfs::{Client, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions};
 
-use crate::support::{Folders, Serving, client};
+use crate::support::{Folders, Serving, client, hidden_names};
 
 const LARGE: usize = 700_000;
 const FILES: [&str; 2] = ["file", "in/file"];
@@ -189,4 +189,94 @@ fn names_of_one_file_are_joined() {
         let again = sync(&client, here, is_up, &options).unwrap();
         assert_eq!((again.tree.files, again.tree.others), (0, 0));
     }
+}
+
+/// A tree at the server and one of links here, whose synchronisation takes seconds.
+struct Slow {
+    folders: Folders,
+    client: Client,
+    _server: Serving,
+    options: SyncOptions,
+}
+
+impl Slow {
+    fn new(seed: u64, names: &[&str]) -> Self {
+        let folders = Folders::new(seed);
+        let server = Serving::start(&folders.root(), |_| {});
+        let client = client(server.addr, |_| {});
+        fs::create_dir(folders.there("tree")).unwrap();
+        fs::create_dir(folders.here("back")).unwrap();
+        for name in names {
+            let path = folders.there("tree").join(name);
+            fs::write(&path, vec![5; 4 * LARGE]).unwrap();
+            let file = fs::File::open(&path).unwrap();
+            xdfs_sys::fs::set_xattr(&file, b"user.colour", b"red").unwrap();
+            symlink("nowhere", folders.here("back").join(name)).unwrap();
+        }
+        let options = SyncOptions {
+            tree: TreeOptions {
+                xattrs: true,
+                rate_bytes_per_s_max: Some(2_000_000),
+                ..TreeOptions::default()
+            },
+            ..SyncOptions::default()
+        };
+        Self {
+            folders,
+            client,
+            _server: server,
+            options,
+        }
+    }
+
+    /// Does something once a file is on its way; returns what failed.
+    fn sync(&self, meanwhile: impl FnOnce()) -> Vec<(Vec<u8>, Fault)> {
+        let back = self.folders.here("back");
+        let (mut meanwhile, mut failed) = (Some(meanwhile), Vec::new());
+        let mut observer = |event: TreeEvent<'_>| {
+            match event {
+                TreeEvent::Progress(_) if meanwhile.is_some() => {
+                    if !hidden_names(&back).is_empty()
+                        && let Some(meanwhile) = meanwhile.take()
+                    {
+                        meanwhile();
+                    }
+                }
+                TreeEvent::Failed { path, fault } => failed.push((path.to_vec(), fault.clone())),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let ended = self
+            .client
+            .sync_from(b"/tree", &back, &self.options, &mut observer);
+        ended.unwrap();
+        assert!(meanwhile.is_none(), "nothing was seen of it on its way");
+        failed
+    }
+}
+
+/// Or a later run would find its size and its time, and nothing missing.
+#[test]
+fn a_file_that_could_not_get_what_it_is_to_have_does_not_take_its_place() {
+    let slow = Slow::new(64, &["file"]);
+    let (back, aside) = (slow.folders.here("back"), slow.folders.here("aside"));
+    let failed = slow.sync(|| {
+        fs::rename(&back, &aside).unwrap();
+        fs::write(&back, "in the way").unwrap();
+    });
+    let is_told = failed.iter().any(|(path, _)| path == b"file");
+    assert!(is_told, "{failed:?}");
+    let found = fs::symlink_metadata(aside.join("file")).unwrap();
+    assert!(found.is_symlink(), "{found:?}");
+    assert_eq!(hidden_names(&aside), [""; 0]);
+    fs::remove_file(&back).unwrap();
+    fs::rename(&aside, &back).unwrap();
+    assert_eq!(slow.sync(|| {}), []);
+    let file = fs::File::open(back.join("file")).unwrap();
+    let xattrs = xdfs_sys::fs::xattrs(&file, &|name| name.starts_with(b"user."));
+    assert_eq!(
+        xattrs.unwrap(),
+        [(b"user.colour".to_vec(), b"red".to_vec())]
+    );
 }

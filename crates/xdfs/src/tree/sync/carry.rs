@@ -583,25 +583,32 @@ impl<'a> Carrier<'a> {
             }
         }
         let (beside, bytes) = moved?;
-        let dressed = self.dress(&beside, &kept);
-        if let Err(fault) = &dressed
-            && ends_session(fault)
-        {
-            return Err(fault.clone());
-        }
+        let lacks = match self.dress(&beside, &kept) {
+            // Nothing of it may have been set, and who compares later would see nothing missing:
+            // what stands there stays until the next run.
+            Err(fault) if !ends_session(&fault) => {
+                self.remove(&beside)?;
+                return Err(fault.path(path));
+            }
+            dressed => dressed?,
+        };
         let renamed = self.finish(self.begin(Call::Rename {
             from: self.at(&beside),
             to: self.at(path),
             overwrite: true,
         })?);
         if renamed.is_err() {
-            let path = self.at(&beside);
-            // Why it has to go is told.
-            let _ = self.finish(self.begin(Call::RemoveFile { path })?);
+            self.remove(&beside)?;
         }
         renamed?;
-        dressed.map_err(|fault| fault.path(path))?;
-        Ok(bytes)
+        lacks.map_or(Ok(bytes), |fault| Err(fault.path(path)))
+    }
+
+    /// Removes a file of which is told why it has to go.
+    fn remove(&self, path: &[u8]) -> Result<(), Fault> {
+        let path = self.at(path);
+        let _ = self.finish(self.begin(Call::RemoveFile { path })?);
+        Ok(())
     }
 
     /// A pack that sets all that is kept of a large file.
@@ -616,11 +623,11 @@ impl<'a> Carrier<'a> {
     }
 
     /// Sets what a pack has for a file before that has its name: who breaks it off then leaves
-    /// nothing that looks as if it were finished.
-    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<(), Fault> {
+    /// nothing that looks as if it were finished. Returns what of it could not be set.
+    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<Option<Fault>, Fault> {
         let limits = Limits::default();
         let Some(Ok(entry)) = PackReader::new(kept, &limits).next() else {
-            return Ok(());
+            return Ok(None);
         };
         let pack = attributes_of(&Entry {
             path: beside,
@@ -630,7 +637,7 @@ impl<'a> Carrier<'a> {
             Route::Up(source) => self.upload(source).set_attributes(pack)?,
             Route::Down(_) => self.store.write_pack(self.root, SET, &pack)?,
         };
-        failures.of(0).cloned().map_or(Ok(()), Err)
+        Ok(failures.of(0).cloned())
     }
 
     /// Moves a large file to a name beside its own.
