@@ -280,3 +280,42 @@ fn a_file_that_could_not_get_what_it_is_to_have_does_not_take_its_place() {
         [(b"user.colour".to_vec(), b"red".to_vec())]
     );
 }
+
+#[test]
+fn special_bits_that_are_not_kept_are_counted() {
+    let folders = Folders::new(66);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    fs::create_dir_all(source.join("in")).unwrap();
+    let targets = targets(&folders);
+    for name in FILES {
+        fs::write(source.join(name), vec![5; LARGE]).unwrap();
+    }
+    let ways = [
+        (&source, &targets[0], true),
+        (&targets[0], &targets[1], false),
+    ];
+    for (from, target, is_up) in ways {
+        for xattrs in [false, true] {
+            for (name, mode) in FILES.into_iter().zip([0o4755, 0o755]) {
+                fs::set_permissions(from.join(name), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            put_links(target);
+            let options = SyncOptions {
+                tree: TreeOptions {
+                    xattrs,
+                    ..TreeOptions::default()
+                },
+                ..SyncOptions::default()
+            };
+            let here = if is_up { &source } else { target };
+            let result = sync(&client, here, is_up, &options).unwrap();
+            assert_eq!((result.tree.files, result.tree.unkept), (2, 1));
+            for name in FILES {
+                let mode = fs::symlink_metadata(target.join(name)).unwrap().mode();
+                assert_eq!(mode & 0o7777, 0o755, "{name}");
+            }
+        }
+    }
+}

@@ -24,10 +24,10 @@ use crate::tree::download::{self, Download};
 use crate::tree::journal::mark_of;
 use crate::tree::links::{FirstNames, Link};
 use crate::tree::moving::{
-    Item, Kind, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
+    Item, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
 };
 use crate::tree::upload::{self, Upload};
-use crate::tree::{Cut, SyncStep, TreeOptions, join};
+use crate::tree::{Cut, SET_ID, SyncStep, TreeOptions, join};
 
 /// Entries that are given to a mover at once.
 const BATCH_ENTRIES: usize = 128;
@@ -540,12 +540,11 @@ impl<'a> Carrier<'a> {
                 continue;
             }
             match self.swap_one(&path, &attributes, report) {
-                Ok(bytes) => report.moved(&Item {
-                    path,
-                    kind: Kind::File,
-                    bytes,
-                    mark: None,
-                }),
+                Ok(bytes) => {
+                    let is_special = attributes.mode & SET_ID != 0;
+                    report.result.unkept += u64::from(is_special && !self.options.owner);
+                    report.moved(&Item::large(path, bytes, None));
+                }
                 Err(fault) if ends_session(&fault) => return Err(fault),
                 Err(fault) => report.lost(&path, &fault),
             }
