@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use xdfs::{Client, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs::{Client, Code, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions};
 
 use crate::support::{Folders, Serving, client, hidden_names};
 
@@ -318,4 +318,49 @@ fn special_bits_that_are_not_kept_are_counted() {
             }
         }
     }
+}
+
+/// Its further names aren't made then, and that is told too.
+#[test]
+fn what_is_no_large_file_any_more_is_left_out() {
+    let others = ["directory", "link", "pipe", "small"];
+    let mut slow = Slow::new(65, &["a", "directory", "link", "pipe", "small", "still"]);
+    slow.options.tree.hard_links = true;
+    let (source, back) = (slow.folders.there("tree"), slow.folders.here("back"));
+    fs::remove_file(source.join("still")).unwrap();
+    fs::hard_link(source.join("small"), source.join("still")).unwrap();
+    let failed = slow.sync(|| {
+        for name in others {
+            fs::remove_file(source.join(name)).unwrap();
+            // Nothing is in the way of what is there now.
+            fs::remove_file(back.join(name)).unwrap();
+        }
+        fs::create_dir(source.join("directory")).unwrap();
+        symlink("a", source.join("link")).unwrap();
+        xdfs_testkit::tree::make_pipe(source.join("pipe")).unwrap();
+        fs::write(source.join("small"), "small").unwrap();
+    });
+    let (failed, further) = failed.split_at(others.len());
+    for ((path, fault), name) in failed.iter().zip(others) {
+        assert_eq!(path, name.as_bytes());
+        assert_eq!(fault.code, Code::SourceChanged, "{fault}");
+        assert_eq!(fault.cause, "it is no large file any more");
+    }
+    let [(path, fault)] = further else {
+        panic!("{further:?}")
+    };
+    assert_eq!(
+        (&path[..], fault.code),
+        (&b"still"[..], Code::SourceChanged)
+    );
+    assert!(fault.cause.contains("further name of 'small'"), "{fault}");
+    let names = fs::read_dir(&back).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "still"]);
+    assert!(
+        fs::symlink_metadata(back.join("still"))
+            .unwrap()
+            .is_symlink()
+    );
 }
