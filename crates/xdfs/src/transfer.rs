@@ -1,6 +1,7 @@
 //! One transfer: what is wanted, how it goes on, and what came of it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ pub struct Transfer {
     ends: Option<Ends>,
     /// They are being compared: what ends that.
     comparison: Option<mpsc::Sender<TransferEvent>>,
+    /// None is to begin any more.
+    is_cancelled: AtomicBool,
     ended: Option<Result<Outcome, Fault>>,
 }
 
@@ -126,6 +129,7 @@ impl Transfer {
             session_end,
             ends: None,
             comparison: None,
+            is_cancelled: AtomicBool::new(false),
             ended: None,
         }
     }
@@ -165,10 +169,11 @@ impl Transfer {
     pub fn cancel(&self) {
         // A session that has ended has nothing to cancel.
         let _ = self.commands.send(Command::Cancel(self.file));
+        // The engine may have refused it already, and nobody have heard that yet.
+        self.is_cancelled.store(true, Ordering::Relaxed);
         if let Some(comparison) = &self.comparison {
-            let fault = Fault::new(Code::Cancelled, "compare the target", "it was cancelled");
             // The receiver is in this very value.
-            let _ = comparison.send(TransferEvent::Ended(Err(fault)));
+            let _ = comparison.send(TransferEvent::Ended(Err(cancelled())));
         }
     }
 
@@ -176,6 +181,10 @@ impl Transfer {
     fn end(&mut self, result: Result<Outcome, Fault>) {
         match (result, self.ends.take()) {
             (Err(fault), Some(ends)) if ends.may_be_the_same(&fault) => {
+                if self.is_cancelled.load(Ordering::Relaxed) {
+                    self.ended = Some(Err(cancelled()));
+                    return;
+                }
                 let (sender, events) = mpsc::channel();
                 self.comparison = Some(sender.clone());
                 self.events = events;
@@ -259,6 +268,10 @@ impl Drop for EndTeller {
         // In an orderly way, or by a panic.
         let _ = self.0.0.set(session_gone());
     }
+}
+
+fn cancelled() -> Fault {
+    Fault::new(Code::Cancelled, "compare the target", "it was cancelled")
 }
 
 fn session_gone() -> Fault {

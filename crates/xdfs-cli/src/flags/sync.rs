@@ -96,7 +96,7 @@ pub(crate) struct SyncFlags {
     #[arg(long)]
     pub(crate) xattrs: bool,
 
-    /// Keep several names of one file as such among what is moved, when sending to a server.
+    /// Keep several names of one file as such among what is moved.
     #[arg(long)]
     pub(crate) hard_links: bool,
 

@@ -19,6 +19,8 @@ mod json;
 mod many;
 #[cfg(target_os = "linux")]
 mod offload;
+#[cfg(target_os = "linux")]
+mod owners;
 #[cfg(unix)]
 mod paths;
 mod perf;

@@ -4,7 +4,7 @@ mod end;
 mod seen;
 mod waiting;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use super::alike::{Listed, Waiting};
 use super::journal::{
     self, Ends, Finished, Keeper, MakeDurable, Skip, local_mark, local_mtime, mark_of, totals_of,
 };
-use super::links::Link;
+use super::links::{FirstNames, Link};
 use super::moving::{
     Item, Kept, Kind, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, transfer_options,
 };
@@ -136,7 +136,7 @@ pub(super) struct Download<'a> {
     /// What an earlier run finished.
     skip: Option<Skip>,
     /// The first name of each file that has several.
-    names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
+    names: FirstNames,
     /// The journal, until the tree is begun.
     keeper: Mutex<Option<Keeper>>,
 }
@@ -238,9 +238,15 @@ impl<'a> Download<'a> {
             stop: AtomicBool::new(false),
             directories: Directories::new(attributes),
             skip: None,
-            names: Mutex::default(),
+            names: FirstNames::default(),
             keeper: Mutex::default(),
         }
+    }
+
+    /// The same, which knows first names that others found.
+    pub(super) fn sharing(self, names: &FirstNames) -> Self {
+        let names = names.clone();
+        Self { names, ..self }
     }
 
     /// Fetches what the provider names, or else everything.
@@ -406,18 +412,18 @@ impl<'a> Download<'a> {
         if !self.options.hard_links || !is_several {
             return (false, None);
         }
-        let key = (attributes.device, attributes.inode);
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = names.get(&key).cloned();
-        if first.is_none() {
-            names.insert(key, path.to_vec());
-        }
-        (true, first.filter(|first| first != path))
+        let file = (attributes.device, attributes.inode);
+        (true, self.names.before(file, path))
+    }
+
+    /// The name that came before, to which this one is to be a link.
+    pub(super) fn first_of(&self, path: &[u8], attributes: &Attributes) -> Option<Vec<u8>> {
+        self.first_name(path, attributes).1
     }
 
     /// Whether a name is to be a link to another one that came before.
     pub(super) fn is_further(&self, path: &[u8], attributes: &Attributes) -> bool {
-        self.first_name(path, attributes).1.is_some()
+        self.first_of(path, attributes).is_some()
     }
 
     fn drive(&self, provider: Option<&Provider<'_>>, report: &mut Report<'_>) -> Result<(), Fault> {

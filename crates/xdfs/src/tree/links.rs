@@ -2,7 +2,8 @@
 //! names: so a first name that could not be moved is looked at before. What stood there earlier is
 //! not to get the other names too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
@@ -25,6 +26,22 @@ pub(super) struct Link {
 impl Pathed for Link {
     fn path(&self) -> &[u8] {
         &self.path
+    }
+}
+
+/// A file, by its device and its number there.
+type FileNumber = (u64, u64);
+
+/// The first name of each file that has several. All passes of a synchronisation share one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FirstNames(Arc<Mutex<HashMap<FileNumber, Vec<u8>>>>);
+
+impl FirstNames {
+    /// The name of a file that came first; `None` if that is this one.
+    pub(super) fn before(&self, file: FileNumber, path: &[u8]) -> Option<Vec<u8>> {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = names.entry(file).or_insert_with(|| path.to_vec());
+        (first != path).then(|| first.clone())
     }
 }
 

@@ -6,7 +6,7 @@ mod known;
 mod waiting;
 mod walk;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use xdfs_store::{LocalStore, Store as _};
 use self::known::{inode, metadata_of};
 use super::alike::{Pathed, Waiting};
 use super::journal::{self, Ends, Keeper, MakeDurable, Skip};
-use super::links::Link;
+use super::links::{FirstNames, Link};
 use super::moving::{
     Item, LargeFiles, MovingPack, Packs, Polled, Report, ends_session, is_over, transfer_options,
     wait_for_durable_pack,
@@ -97,9 +97,6 @@ impl Pathed for Found {
 /// Where names come from if not from the walker.
 pub(super) type Provider<'p> =
     dyn Fn(&Upload<'_>, &mpsc::SyncSender<Vec<Found>>, &mpsc::SyncSender<Made>) + Sync + 'p;
-
-/// Files with several names: the first name of each.
-type Names = Mutex<HashMap<(u64, u64), Vec<u8>>>;
 
 pub(super) fn run(
     client: &Client,
@@ -185,7 +182,7 @@ pub(super) struct Upload<'a> {
     pub(super) stop: AtomicBool,
     /// Packs that were begun.
     packs: AtomicUsize,
-    names: Names,
+    names: FirstNames,
     /// The directory at the server was there, and keeps its mode: it may be that of an export.
     into_there: bool,
     /// What an earlier run finished.
@@ -234,12 +231,18 @@ impl<'a> Upload<'a> {
             spares: Spares::default(),
             stop: AtomicBool::new(false),
             packs: AtomicUsize::new(0),
-            names: Mutex::default(),
+            names: FirstNames::default(),
             into_there: false,
             skip: None,
             unkept: AtomicU64::new(0),
             keeper: Mutex::default(),
         }
+    }
+
+    /// The same, which knows first names that others found.
+    pub(super) fn sharing(self, names: &FirstNames) -> Self {
+        let names = names.clone();
+        Self { names, ..self }
     }
 
     /// Moves what the provider names, or else everything.

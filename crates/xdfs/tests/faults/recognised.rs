@@ -4,14 +4,14 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use xdfs::{Code, DigestKind, DigestValue, Fault, LocalPlace, TransferResult};
+use xdfs::{Call, Code, DigestKind, DigestValue, Fault, LocalPlace, TransferResult};
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, FragmentState};
 
 use crate::scene::{Scene, WAYS, Way, wait_for_bytes};
-use crate::support::{assert_equal, finish, hidden_names};
+use crate::support::{PATIENCE, assert_equal, finish, hidden_names};
 
 const SIZE: u64 = 3 << 20;
 
@@ -215,5 +215,29 @@ fn a_comparison_that_is_broken_off() {
             assert_ne!(fault.code, Code::AlreadyExists, "{fault}");
             assert_eq!(version(&scene.target), before);
         }
+    }
+}
+
+/// The refusal may have come, and nobody have taken note of it yet.
+#[test]
+fn nothing_is_compared_for_who_has_cancelled() {
+    for way in WAYS {
+        let scene = Scene::new(608, way, SIZE);
+        scene.run(&scene.client(1)).unwrap();
+        let client = scene.client(1);
+        let before = scene.proxy.forwarded().1;
+        let transfer = scene.start(&client);
+        let start = Instant::now();
+        while scene.proxy.forwarded().1 == before {
+            assert!(start.elapsed() < PATIENCE, "nothing was answered");
+            std::thread::yield_now();
+        }
+        // What came before has been seen when this is answered.
+        let path = b"/".to_vec();
+        client.call(Call::Stat { path, follow: true }).unwrap();
+        transfer.cancel();
+        let fault = finish(transfer).unwrap_err();
+        assert_eq!(fault.code, Code::Cancelled, "{way:?}: {fault}");
+        scene.arrived();
     }
 }

@@ -132,12 +132,16 @@ impl Download<'_> {
         overwrite: bool,
     ) -> Result<(MovingPack, Arc<Seen>), Fault> {
         let relaxed = self.options.durability == Durability::None;
-        let seen = Seen::new(names.clone(), self.options.keeps_more(), relaxed);
+        let seen = Seen::new(names, self.options.keeps_more(), relaxed);
         let seen = Arc::new(seen);
+        Ok((self.start_pack(&seen, overwrite)?, seen))
+    }
+
+    fn start_pack(&self, seen: &Arc<Seen>, overwrite: bool) -> Result<MovingPack, Fault> {
         let wish = Wish {
             keep: self.options.keep(),
             file_bytes_max: SMALL_BYTES_MAX,
-            names,
+            names: seen.names.clone(),
         };
         let options = TransferOptions {
             digest: Some(DigestKind::None),
@@ -147,25 +151,25 @@ impl Download<'_> {
         };
         let job = DownloadJob {
             source: self.source.to_vec(),
-            store: Arc::clone(&seen) as Arc<dyn Store>,
+            store: Arc::clone(seen) as Arc<dyn Store>,
             target: self.root.clone(),
             name: Vec::new(),
             wish: Some(wish),
         };
         let transfer = self.client.start(&options, JobKind::Download(job))?;
         let items = Vec::new();
-        Ok((MovingPack { transfer, items }, seen))
+        Ok(MovingPack { transfer, items })
     }
 
     /// A pack that sets what is kept of a large file, if more is than its transfer keeps.
     pub(in crate::tree) fn kept_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
-        let (pack, seen) = self.start_wish(vec![path.to_vec()], false)?;
-        pack.transfer.wait_for_pack()?;
+        let seen = Arc::new(Seen::looking(path));
+        self.start_pack(&seen, false)?.transfer.wait_for_pack()?;
         match seen.lock().pop() {
             Some(Came::Large(.., Some(kept))) => Ok(kept),
             Some(Came::Failed(_, fault)) => Err(fault),
             _ => {
-                let cause = "it became a small one meanwhile";
+                let cause = "it is no large file any more";
                 let fault = Fault::new(Code::SourceChanged, "copy a large file", cause);
                 Err(fault.remote().path(join(self.source, path)))
             }
@@ -185,7 +189,7 @@ impl Download<'_> {
     }
 
     /// Gives files these further names.
-    pub(super) fn make_links(
+    pub(in crate::tree) fn make_links(
         &self,
         links: Vec<Link>,
         report: &mut Report<'_>,

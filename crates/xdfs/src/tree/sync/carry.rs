@@ -21,11 +21,13 @@ use crate::client::{Client, path_bytes};
 use crate::paths::{Attributes, Call, PendingCall};
 use crate::transfer::{Transfer, TransferOptions};
 use crate::tree::download::{self, Download};
+use crate::tree::journal::mark_of;
+use crate::tree::links::{FirstNames, Link};
 use crate::tree::moving::{
-    Item, Kind, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
+    Item, Report, attributes_of, ends_session, transfer_options, wait_for_pack,
 };
 use crate::tree::upload::{self, Upload};
-use crate::tree::{Cut, SyncStep, TreeOptions, join};
+use crate::tree::{Cut, SET_ID, SyncStep, TreeOptions, join};
 
 /// Entries that are given to a mover at once.
 const BATCH_ENTRIES: usize = 128;
@@ -64,6 +66,8 @@ pub(super) struct Carrier<'a> {
     /// The root of the target stays whose it is: it may be that of an export.
     keeps_root: bool,
     cut: Cut,
+    /// What comes in a later pass may be a further name of what came before.
+    names: FirstNames,
     store: LocalStore,
     beneath: OnceLock<LocalStore>,
 }
@@ -96,9 +100,20 @@ impl<'a> Carrier<'a> {
             is_refusal_told: AtomicBool::new(false),
             keeps_root,
             cut,
+            names: FirstNames::default(),
             store: LocalStore::unrooted(),
             beneath: OnceLock::new(),
         }
+    }
+
+    fn upload(&self, source: &'a Path) -> Upload<'a> {
+        let root = self.root.to_vec();
+        Upload::new(self.client, source, root, self.options, self.cut).sharing(&self.names)
+    }
+
+    fn download(&self, source: &'a [u8]) -> Download<'a> {
+        let (root, options) = (self.root.to_vec(), self.options);
+        Download::new(self.client, source, root, options, self.cut, None).sharing(&self.names)
     }
 
     /// Moves what the actions name, while they are given.
@@ -107,20 +122,16 @@ impl<'a> Carrier<'a> {
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let root = self.root.to_vec();
         let moved = match self.route {
             Route::Up(source) => {
-                let upload = Upload::new(self.client, source, root, self.options, self.cut);
                 let provide: &upload::Provider<'_> =
                     &|upload, found, made| self.give_up(actions, upload, found, made);
-                upload.run(Some(provide), report)
+                self.upload(source).run(Some(provide), report)
             }
             Route::Down(source) => {
-                let cut = self.cut;
-                let download = Download::new(self.client, source, root, self.options, cut, None);
                 let provide: &download::Provider<'_> =
                     &|download, found| self.give_down(actions, download, found);
-                download.run(Some(provide), report)
+                self.download(source).run(Some(provide), report)
             }
         };
         if let Some(fault) = self.refusal.get()
@@ -358,9 +369,7 @@ impl<'a> Carrier<'a> {
         }
         match self.route {
             Route::Up(source) => {
-                let root = self.root.to_vec();
-                let upload = Upload::new(self.client, source, root, self.options, self.cut);
-                wait_for_pack(upload.start_writer(sets.pack)?, report)
+                wait_for_pack(self.upload(source).start_writer(sets.pack)?, report)
             }
             Route::Down(_) => {
                 for (path, fault) in self.write(sets) {
@@ -517,24 +526,42 @@ impl<'a> Carrier<'a> {
     }
 
     /// Puts large files where something stands that is no file and no directory: each comes whole
-    /// under a name of its own beside it, and takes the place in one step.
+    /// under a name of its own beside it, and takes the place in one step. Further names of files
+    /// are made when these are there.
     pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
+        let mut links = Vec::new();
         for (path, attributes) in swaps {
             if report.is_stopped() {
-                break;
+                return Ok(());
+            }
+            if let Some(first) = self.first_of(&path, &attributes) {
+                let mark = mark_of(&attributes);
+                links.push(Link { path, first, mark });
+                continue;
             }
             match self.swap_one(&path, &attributes, report) {
-                Ok(bytes) => report.moved(&Item {
-                    path,
-                    kind: Kind::File,
-                    bytes,
-                    mark: None,
-                }),
+                Ok(bytes) => {
+                    let is_special = attributes.mode & SET_ID != 0;
+                    report.result.unkept += u64::from(is_special && !self.options.owner);
+                    report.moved(&Item::large(path, bytes, None));
+                }
                 Err(fault) if ends_session(&fault) => return Err(fault),
-                Err(fault) => report.failed(&path, &fault),
+                Err(fault) => report.lost(&path, &fault),
             }
         }
-        Ok(())
+        match self.route {
+            _ if links.is_empty() || report.is_stopped() => Ok(()),
+            Route::Up(source) => self.upload(source).send_links(links, report),
+            Route::Down(source) => self.download(source).make_links(links, report),
+        }
+    }
+
+    /// The name that came before, to which this one is to be a link.
+    fn first_of(&self, path: &[u8], attributes: &Attributes) -> Option<Vec<u8>> {
+        match self.route {
+            Route::Up(source) => self.upload(source).first_of(path),
+            Route::Down(source) => self.download(source).first_of(path, attributes),
+        }
     }
 
     fn swap_one(
@@ -555,25 +582,32 @@ impl<'a> Carrier<'a> {
             }
         }
         let (beside, bytes) = moved?;
-        let dressed = self.dress(&beside, &kept);
-        if let Err(fault) = &dressed
-            && ends_session(fault)
-        {
-            return Err(fault.clone());
-        }
+        let lacks = match self.dress(&beside, &kept) {
+            // Nothing of it may have been set, and who compares later would see nothing missing:
+            // what stands there stays until the next run.
+            Err(fault) if !ends_session(&fault) => {
+                self.remove(&beside)?;
+                return Err(fault.path(path));
+            }
+            dressed => dressed?,
+        };
         let renamed = self.finish(self.begin(Call::Rename {
             from: self.at(&beside),
             to: self.at(path),
             overwrite: true,
         })?);
         if renamed.is_err() {
-            let path = self.at(&beside);
-            // Why it has to go is told.
-            let _ = self.finish(self.begin(Call::RemoveFile { path })?);
+            self.remove(&beside)?;
         }
         renamed?;
-        dressed.map_err(|fault| fault.path(path))?;
-        Ok(bytes)
+        lacks.map_or(Ok(bytes), |fault| Err(fault.path(path)))
+    }
+
+    /// Removes a file of which is told why it has to go.
+    fn remove(&self, path: &[u8]) -> Result<(), Fault> {
+        let path = self.at(path);
+        let _ = self.finish(self.begin(Call::RemoveFile { path })?);
+        Ok(())
     }
 
     /// A pack that sets all that is kept of a large file.
@@ -581,38 +615,28 @@ impl<'a> Carrier<'a> {
         if !self.options.keeps_more() {
             return Ok(attributes_of(&self.attributes_entry(path, attributes)));
         }
-        let root = self.root.to_vec();
         match self.route {
-            Route::Up(source) => {
-                Upload::new(self.client, source, root, self.options, self.cut).kept_of(path)
-            }
-            Route::Down(source) => {
-                let (client, options) = (self.client, self.options);
-                Download::new(client, source, root, options, self.cut, None).kept_of(path)
-            }
+            Route::Up(source) => self.upload(source).kept_of(path),
+            Route::Down(source) => self.download(source).kept_of(path),
         }
     }
 
     /// Sets what a pack has for a file before that has its name: who breaks it off then leaves
-    /// nothing that looks as if it were finished.
-    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<(), Fault> {
+    /// nothing that looks as if it were finished. Returns what of it could not be set.
+    fn dress(&self, beside: &[u8], kept: &[u8]) -> Result<Option<Fault>, Fault> {
         let limits = Limits::default();
         let Some(Ok(entry)) = PackReader::new(kept, &limits).next() else {
-            return Ok(());
+            return Ok(None);
         };
         let pack = attributes_of(&Entry {
             path: beside,
             ..entry
         });
         let failures = match self.route {
-            Route::Up(source) => {
-                let root = self.root.to_vec();
-                let upload = Upload::new(self.client, source, root, self.options, self.cut);
-                upload.set_attributes(pack)?
-            }
+            Route::Up(source) => self.upload(source).set_attributes(pack)?,
             Route::Down(_) => self.store.write_pack(self.root, SET, &pack)?,
         };
-        failures.of(0).cloned().map_or(Ok(()), Err)
+        Ok(failures.of(0).cloned())
     }
 
     /// Moves a large file to a name beside its own.

@@ -675,14 +675,17 @@ impl<'a> Comparison<'a> {
         let is_file = source.kind == FileKind::File;
         let is_same_time = is_same_time(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
-        // Attributes aren't set on links: one with another owner is made anew.
-        let is_others = !is_file && self.has_other_owner(&source, target);
-        if source.size != target.size || by_time && !is_same_time || is_others {
+        if source.size != target.size || by_time && !is_same_time {
             state.touch(directory);
             state.replace(path, source, target.size);
             return Ok(());
         }
-        let differs = is_file && (self.differs(&source, target) || !is_same_time);
+        // Of links the owner alone counts. It is set by its numbers, which are compared here: a
+        // link that came anew would get those that its names have there, and differ for ever.
+        let differs = match is_file {
+            true => self.differs(&source, target) || !is_same_time,
+            false => self.has_other_owner(&source, target),
+        };
         if by_time || is_file && source.size == 0 {
             if differs {
                 let attributes = source;

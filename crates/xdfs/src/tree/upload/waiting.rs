@@ -134,7 +134,12 @@ impl Upload<'_> {
         Ok(())
     }
 
-    fn send_links(&self, links: Vec<Link>, report: &mut Report<'_>) -> Result<(), Fault> {
+    /// Gives files these further names.
+    pub(in crate::tree) fn send_links(
+        &self,
+        links: Vec<Link>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         let links = sound(self, links, report)?;
         let send = |paths: Option<&HashSet<Vec<u8>>>, overwrite, report: &mut Report<'_>| {
             let links = links.iter();

@@ -221,19 +221,20 @@ impl Upload<'_> {
 
     /// Whether a file has several names, and for a further one the one that was first.
     fn first_name(&self, path: &[u8]) -> (bool, Option<Vec<u8>>) {
-        let Some(key) = several_names(&self.local(path)) else {
-            return (false, None);
-        };
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = names.get(&key).cloned();
-        if first.is_none() {
-            names.insert(key, path.to_vec());
+        match several_names(&self.local(path)) {
+            Some(file) => (true, self.names.before(file, path)),
+            None => (false, None),
         }
-        (true, first.filter(|first| first != path))
+    }
+
+    /// The name that came before, to which this one is to be a link.
+    pub(in crate::tree) fn first_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let keeps = self.options.hard_links;
+        keeps.then(|| self.first_name(path).1).flatten()
     }
 
     /// Whether a name is to be a link to another one that came before.
     pub(in crate::tree) fn is_further(&self, path: &[u8]) -> bool {
-        self.options.hard_links && self.first_name(path).1.is_some()
+        self.first_of(path).is_some()
     }
 }
