@@ -19,9 +19,9 @@ use super::*;
 const PART: &str = "XDFS_TEST_PART";
 const DIR: &str = "XDFS_TEST_DIR";
 
-const CALLS: &str = "trace=openat,write,writev,pwrite64,pwritev,pwritev2,ftruncate,fallocate,fchmod,\
-                     fchmodat,fchown,fchownat,utimensat,fsetxattr,fsync,fdatasync,syncfs,sync,linkat,\
-                     renameat,renameat2";
+const CALLS: &str = "trace=openat,openat2,write,writev,pwrite64,pwritev,pwritev2,ftruncate,\
+                     fallocate,fchmod,fchmodat,fchown,fchownat,utimensat,fsetxattr,fsync,\
+                     fdatasync,syncfs,sync,linkat,renameat,renameat2";
 
 /// What of a system call matters here. Files are known by the numbers of their descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ fn step(line: &str, dir: &Path) -> Option<Step> {
     };
     let (arguments, result) = rest.rsplit_once(") = ")?;
     match call {
-        "openat" => described(result).map(|(fd, path)| Step::Opened(fd, path)),
+        "openat" | "openat2" => described(result).map(|(fd, path)| Step::Opened(fd, path)),
         "fsync" | "fdatasync" => described(arguments).map(|(fd, _)| Step::Synced(fd)),
         "syncfs" => described(arguments).map(|(fd, path)| Step::SyncedAll(fd, path)),
         "sync" => Some(Step::SyncedAll(String::new(), PathBuf::new())),
