@@ -42,4 +42,6 @@ mod unheard;
 #[cfg(unix)]
 mod unreadable;
 mod usage;
+#[cfg(target_os = "linux")]
+mod waived;
 mod who;
