@@ -372,7 +372,7 @@ impl Drop for Writer {
 /// those.
 ///
 /// # Errors
-/// Something may be lost. Each party that wrote is told once of each directory beneath which it did.
+/// Something may be lost. Each party is told once of each directory beneath which it wrote.
 pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
     sync_written_in(&REGISTRY, place, device, &fs::sync_file_system)
 }

@@ -417,8 +417,8 @@ impl<'r, 'p> Writing<'r, 'p> {
                 lost.get_or_insert(fault);
             }
         }
-        // Which entries stand in it isn't known any more. So it is said of all that went well, which
-        // leaves nothing to say of the next.
+        // Which entries stand in it isn't known any more. So it is said of all that went well,
+        // which leaves nothing to say of the next.
         if let Some(fault) = lost {
             let earlier = std::mem::take(&mut self.failures);
             for number in 0..count {
