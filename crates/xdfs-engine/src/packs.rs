@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::frame::SourceTag;
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackWriter, Wish};
 use xdfs_proto::{Code, Fault, FileId};
-use xdfs_store::{PackHow, Source, SourceInfo, Store};
+use xdfs_store::{PackHow, Party, Source, SourceInfo, Store};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
@@ -203,6 +203,9 @@ pub(crate) enum Done {
 #[derive(Debug)]
 pub(crate) struct PackThreads {
     ids: Option<Ids>,
+    /// The threads of the session, these and others; `None` where those that ask for what was
+    /// written to be durable are no threads of it.
+    party: Option<Arc<Party>>,
     notifier: Notifier,
     spares: Spares,
     jobs: mpsc::Sender<Job>,
@@ -217,11 +220,12 @@ pub(crate) struct PackThreads {
 }
 
 impl PackThreads {
-    pub(crate) fn new(ids: Option<Ids>, notifier: Notifier) -> Self {
+    pub(crate) fn new(ids: Option<Ids>, party: Option<Arc<Party>>, notifier: Notifier) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (teller, done) = mpsc::channel();
         Self {
             ids,
+            party,
             notifier,
             spares: Spares::default(),
             jobs,
@@ -308,6 +312,7 @@ impl PackThreads {
             notifier: self.notifier.clone(),
             spares: self.spares.clone(),
             waits: Arc::clone(&self.waits),
+            party: self.party.clone(),
         };
         let ids = self.ids.clone();
         thread::Builder::new()
@@ -348,10 +353,14 @@ struct Worker {
     notifier: Notifier,
     spares: Spares,
     waits: Arc<AtomicBool>,
+    party: Option<Arc<Party>>,
 }
 
 impl Worker {
     fn run(self, ids: Result<(), Fault>) {
+        if let Some(party) = &self.party {
+            party.enter();
+        }
         loop {
             let job = {
                 let queue = self.queue.lock();

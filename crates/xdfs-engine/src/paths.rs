@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::answerer::Work;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault};
-use xdfs_store::{Store, watched};
+use xdfs_store::{Party, Store, watched};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::{Event, Notifier};
 
@@ -125,6 +125,8 @@ struct Shared {
     store: Arc<dyn Store>,
     files: SessionFiles,
     ids: Option<Ids>,
+    /// The threads of the session, these and others.
+    party: Arc<Party>,
     /// The bound of the user on bytes a second.
     rate: Option<Arc<SharedRate>>,
     jobs: Mutex<Queue>,
@@ -158,6 +160,7 @@ impl PathThreads {
         store: Arc<dyn Store>,
         files: SessionFiles,
         ids: Option<Ids>,
+        party: Arc<Party>,
         rate: Option<Arc<SharedRate>>,
         place: Arc<Mutex<Place>>,
         notifier: Notifier,
@@ -167,6 +170,7 @@ impl PathThreads {
             store,
             files,
             ids,
+            party,
             rate,
             jobs: Mutex::default(),
             added: Condvar::new(),
@@ -328,6 +332,7 @@ fn tell(shared: &Shared, done: &mpsc::Sender<Done>, what: Done) {
 /// One thread.
 fn run(shared: &Arc<Shared>, done: &mpsc::Sender<Done>) {
     let ids = take_on(shared.ids.as_ref());
+    shared.party.enter();
     while let Some(mut job) = shared.next_job() {
         let id = job.work.id;
         let end = match (&ids, &job.work.call) {

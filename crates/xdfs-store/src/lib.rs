@@ -17,7 +17,9 @@ mod work;
 pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
-pub use local::{Added, LocalStore, PackChange, PackHow, PackRules, PackSource, RemovedName};
+pub use local::{
+    Added, LocalStore, PackChange, PackHow, PackRules, PackSource, Party, RemovedName,
+};
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
 pub use work::watched;

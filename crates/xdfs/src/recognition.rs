@@ -95,7 +95,13 @@ impl Ends {
             .name("xdfs-compare".into())
             .spawn(move || {
                 let result = match self.outcome(&teller.events) {
-                    Ok(Some(outcome)) => Ok(outcome),
+                    Ok(Some(outcome)) => match self.make_durable(outcome) {
+                        // Who may not ask for that doesn't hear whether it is.
+                        Err(fault) if fault.code == Code::PermissionDenied => return,
+                        // It is the same, and may be lost: who takes it for a target of somebody
+                        // else would look no further.
+                        result => result,
+                    },
                     Err(fault) if self.caller.is_over(&fault) => Err(fault),
                     // It isn't the same, or nobody can tell.
                     _ => return,
@@ -136,15 +142,6 @@ impl Ends {
         if !is_unchanged(&from, &from_now) || !is_unchanged(&there, &there_now) {
             return Ok(None);
         }
-        if !self.dry_run {
-            // Somebody else may have made it, and left it to the system to write it.
-            let path = target.path.clone();
-            match self.ask(target.is_here, Call::Sync { path }) {
-                // What was published is durable, also where the system has no call for the rest.
-                Err(fault) if fault.code == Code::Unsupported => {}
-                synced => drop(synced?),
-            }
-        }
         Ok(Some(Outcome {
             bytes: length,
             elapsed: match self.dry_run {
@@ -159,6 +156,22 @@ impl Ends {
             limited_by: LimitedBy::SourceRead,
             failures: Failures::default(),
         }))
+    }
+
+    /// Has the target made durable: somebody else may have made it, and left it to the system to
+    /// write it.
+    fn make_durable(&self, mut outcome: Outcome) -> Result<Outcome, Fault> {
+        if self.dry_run {
+            return Ok(outcome);
+        }
+        let (start, path) = (Instant::now(), outcome.target.clone());
+        match self.ask(!self.is_upload, Call::Sync { path }) {
+            // What was published is durable, also where the system has no call for the rest.
+            Err(fault) if fault.code == Code::Unsupported => {}
+            synced => drop(synced?),
+        }
+        outcome.elapsed += start.elapsed();
+        Ok(outcome)
     }
 
     /// Reads both ends, each where it is. The digest of the whole, in the kind that is told; `None`

@@ -44,4 +44,6 @@ mod unheard;
 #[cfg(unix)]
 mod unreadable;
 mod usage;
+#[cfg(target_os = "linux")]
+mod waived;
 mod who;

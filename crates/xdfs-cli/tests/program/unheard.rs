@@ -33,23 +33,28 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
 
 /// The same command beneath `strace`, which isn't its parent.
 fn traced(command: &Command, trace: &Path) -> Command {
-    let mut traced = Command::new("strace");
-    traced.args(["-D", "-f", "-o"]).arg(trace);
-    traced.args(["-P", ".target.xdfs-journal", "-e", "trace=unlinkat"]);
-    traced.args(["-e", "inject=unlinkat:signal=SIGSTOP"]);
-    traced.arg(command.get_program()).args(command.get_args());
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-o"]).arg(trace);
+    strace.args(["-P", ".target.xdfs-journal", "-e", "trace=unlinkat"]);
+    strace.args(["-e", "inject=unlinkat:signal=SIGSTOP"]);
+    beneath(strace, command)
+}
+
+/// A command that is the argument of `strace`.
+pub(crate) fn beneath(mut strace: Command, command: &Command) -> Command {
+    strace.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => traced.env(name, value),
-            None => traced.env_remove(name),
+            Some(value) => strace.env(name, value),
+            None => strace.env_remove(name),
         };
     }
-    traced.stdin(Stdio::null());
-    traced
+    strace.stdin(Stdio::null());
+    strace
 }
 
 /// Whether `strace` can do it here; says so if not.
-fn can_trace() -> bool {
+pub(crate) fn can_trace() -> bool {
     let mut able = Command::new("strace");
     able.args(["-D", "-e", "trace=none", "true"]);
     let status = able.stderr(Stdio::null()).status();

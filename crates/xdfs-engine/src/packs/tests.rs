@@ -5,9 +5,9 @@ use xdfs_sys::poll::Poller;
 
 use super::*;
 
-/// Panics beneath the root `bad`.
+/// Panics beneath the root `bad`, and in threads of another party.
 #[derive(Debug)]
-struct Broken;
+struct Broken(Arc<Party>);
 
 impl Store for Broken {
     fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
@@ -28,6 +28,7 @@ impl Store for Broken {
 
     fn write_pack(&self, root: &[u8], _: PackHow, _: &[u8]) -> Result<Failures, Fault> {
         assert_ne!(root, b"bad", "on purpose");
+        assert!(self.0.is_entered());
         Ok(Failures::default())
     }
 }
@@ -47,8 +48,9 @@ fn next(threads: &mut PackThreads) -> Done {
 #[test]
 fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let poller = Poller::new().unwrap();
-    let mut threads = PackThreads::new(None, poller.notifier());
-    let store: Arc<dyn Store> = Arc::new(Broken);
+    let party = Arc::new(Party::new());
+    let mut threads = PackThreads::new(None, Some(Arc::clone(&party)), poller.notifier());
+    let store: Arc<dyn Store> = Arc::new(Broken(party));
     let count = 8 * THREADS_MAX as u32;
     for number in 0..count {
         let root = if number % 2 == 0 { "bad" } else { "good" };

@@ -11,6 +11,7 @@ use super::*;
 struct Slow {
     began: Mutex<mpsc::Sender<()>>,
     go: Mutex<mpsc::Receiver<()>>,
+    party: Arc<Party>,
 }
 
 impl Store for Slow {
@@ -37,6 +38,7 @@ impl Store for Slow {
                 let _ = self.go.lock().unwrap().recv();
             }
             Call::RemoveFile { .. } => panic!("on purpose"),
+            Call::Sync { .. } => assert!(self.party.is_entered()),
             Call::List { .. } => loop {
                 part(Answer::Done)?;
             },
@@ -63,13 +65,23 @@ fn scene() -> Scene {
     let (began_sender, began) = mpsc::channel();
     let (go, go_receiver) = mpsc::channel();
     let place = Arc::new(Mutex::new(Place(Box::new(()))));
+    let party = Arc::new(Party::new());
     let store = Arc::new(Slow {
         began: Mutex::new(began_sender),
         go: Mutex::new(go_receiver),
+        party: Arc::clone(&party),
     });
     let notifier = poller.notifier();
     Scene {
-        threads: PathThreads::new(store, files(), None, None, Arc::clone(&place), notifier),
+        threads: PathThreads::new(
+            store,
+            files(),
+            None,
+            party,
+            None,
+            Arc::clone(&place),
+            notifier,
+        ),
         began,
         go,
         place,
@@ -154,6 +166,18 @@ fn the_queue_is_bounded_and_a_panic_is_an_answer() {
     assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
 }
 
+/// What a session has written it is told of, whichever thread of it asks.
+#[test]
+fn calls_are_made_by_the_party_of_the_session() {
+    let mut scene = scene();
+    let sync = Call::Sync { path: Vec::new() };
+    scene.threads.submit(work(1, sync)).unwrap();
+    match next(&mut scene.threads) {
+        Done::Finished { answer, .. } => assert_eq!(answer, Ok(Answer::Done)),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_listing_pauses_after_the_parts_it_may_make() {
     let mut scene = scene();
@@ -192,6 +216,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
         store,
         files(),
         None,
+        Arc::new(Party::new()),
         Some(Arc::clone(&rate)),
         Arc::clone(&place),
         poller.notifier(),

@@ -33,7 +33,7 @@ use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
 use xdfs_proto::{ChannelIndex, Fault, FileId, Limits};
-use xdfs_store::Store;
+use xdfs_store::{Party, Store};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Event;
 use xdfs_xio::{Endpoint, Stream};
@@ -216,7 +216,7 @@ impl<K: Kernel> Pipeline<K> {
         let window = request.window;
         let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
-        let (mut pipeline, commands) = Self::new(kernel, role, None, calls, limits);
+        let (mut pipeline, commands) = Self::new(kernel, role, None, None, calls, limits);
         pipeline.set_parameters(channels, block_size, window, strict);
         Ok((pipeline, commands))
     }
@@ -241,10 +241,12 @@ impl<K: Kernel> Pipeline<K> {
         input: Vec<u8>,
     ) -> (Self, Commands) {
         let place = Arc::new(Mutex::new(admission.place));
+        let party = Arc::new(Party::new());
         let threads = PathThreads::new(
             Arc::clone(&admission.store),
             SessionFiles::new(Arc::clone(files), &admission.user),
             admission.ids.clone(),
+            Arc::clone(&party),
             admission.rate.clone(),
             Arc::clone(&place),
             kernel.notifier(),
@@ -255,7 +257,8 @@ impl<K: Kernel> Pipeline<K> {
             takes_clear,
             _place: place,
         };
-        let (mut pipeline, commands) = Self::new(kernel, role, admission.ids, calls, limits);
+        let (mut pipeline, commands) =
+            Self::new(kernel, role, admission.ids, Some(party), calls, limits);
         pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
         let strict = request.start == Start::Strict;
         pipeline.set_parameters(
@@ -276,12 +279,13 @@ impl<K: Kernel> Pipeline<K> {
         kernel: K,
         role: Role,
         ids: Option<Ids>,
+        party: Option<Arc<Party>>,
         calls: Calls,
         limits: Limits,
     ) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
         let storage = Storage::new(kernel.notifier(), ids.clone());
-        let packs = Packs::new(PackThreads::new(ids.clone(), kernel.notifier()));
+        let packs = Packs::new(PackThreads::new(ids.clone(), party, kernel.notifier()));
         let pipeline = Self {
             kernel,
             role,

@@ -4,14 +4,17 @@
 //! descriptor of each is opened before the first write to it and kept until a
 //! [`Call::Sync`](xdfs_proto::path::Call::Sync) has covered what was written. All of this process
 //! share it: whoever began to write before a loss was found is told of that loss, whoever's call
-//! found it.
+//! found it. Threads that belong together, as those of a session, are one [`Party`], and each party
+//! is told; threads of none are one together.
 //!
 //! One call makes everything durable that was written before it began. Those who wait at the same
 //! time share the next one.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use xdfs_sys::fs::{self, Dir, SyncKind};
@@ -19,8 +22,47 @@ use xdfs_sys::fs::{self, Dir, SyncKind};
 /// File systems whose descriptors are kept though nobody writes to them now. Above it the one that
 /// was written to longest ago is let go.
 const KEPT_MAX: usize = 64;
-/// Directories that are told apart in one file system; with more of them any is meant.
+/// Directories of a party that are told apart in one file system; with more of them any is meant.
 const PLACES_MAX: usize = 64;
+/// The number of threads that belong to no party, and of what parties left behind.
+const NOBODY: u64 = 0;
+
+thread_local! {
+    static PARTY: Cell<u64> = const { Cell::new(NOBODY) };
+}
+
+/// Threads that write to local files and ask for synchronisations together: what one of them wrote
+/// and the disk has lost another one of them is told, once.
+#[derive(Debug)]
+pub struct Party(u64);
+
+impl Party {
+    /// One without threads.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "no two are equal")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(NOBODY + 1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// From now on the calling thread belongs to it. It has to outlast what the thread does.
+    pub fn enter(&self) {
+        PARTY.set(self.0);
+    }
+
+    /// Whether the calling thread belongs to it.
+    #[must_use]
+    pub fn is_entered(&self) -> bool {
+        PARTY.get() == self.0
+    }
+}
+
+impl Drop for Party {
+    /// A loss that it wasn't told of is told to who asks next: that may be the same peer again.
+    fn drop(&mut self) {
+        lock(&REGISTRY).leave(self.0);
+    }
+}
 
 /// A file system that is written to.
 #[derive(Debug)]
@@ -115,8 +157,45 @@ impl FileSystem {
 struct Known {
     system: Arc<FileSystem>,
     writers: usize,
-    /// By the real paths of the directories beneath which was written; the empty path means any.
-    places: BTreeMap<Vec<u8>, Place>,
+    /// By their parties, and the real paths of the directories beneath which was written; the empty
+    /// path means any.
+    places: BTreeMap<(u64, Vec<u8>), Place>,
+}
+
+impl Known {
+    /// Notes what a party has written beneath a directory.
+    fn add(&mut self, party: u64, mut path: Vec<u8>, mut place: Place) {
+        let own = self.places.range((party, Vec::new())..);
+        let own = own.take_while(|((of, _), _)| *of == party).count();
+        if own >= PLACES_MAX && !self.places.contains_key(&(party, path.clone())) {
+            self.places.retain(|(of, _), known| {
+                if *of == party {
+                    place.join(*known);
+                }
+                *of != party
+            });
+            path.clear();
+        }
+        let known = self.places.entry((party, path)).or_insert(place);
+        known.join(place);
+    }
+
+    /// The losses after which a party is to be told of another one, if anybody has written at such
+    /// a place.
+    fn losses(&self, party: u64, place: &[u8]) -> Option<u64> {
+        let places = self.places.iter();
+        let meant = places.filter(|((_, written), _)| are_nested(written, place));
+        let mut meant = meant.peekable();
+        meant.peek()?;
+        let own = meant.filter(|((of, _), _)| is_told(*of, party));
+        let own = own.map(|(_, place)| place.losses).min();
+        Some(own.unwrap_or_else(|| self.system.lock().losses))
+    }
+}
+
+/// Whether a party is told of what was written by another.
+fn is_told(by: u64, party: u64) -> bool {
+    by == party || by == NOBODY
 }
 
 /// Writing beneath a directory that no call has covered yet.
@@ -126,6 +205,13 @@ struct Place {
     ended: u64,
     /// Losses of the file system when the first of it began.
     losses: u64,
+}
+
+impl Place {
+    fn join(&mut self, other: Self) {
+        self.ended = self.ended.max(other.ended);
+        self.losses = self.losses.min(other.losses);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +232,17 @@ fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
 }
 
 impl Registry {
+    /// Nobody asks for a party any more.
+    fn leave(&mut self, party: u64) {
+        for known in self.systems.values_mut() {
+            let own = |(of, _): &(u64, Vec<u8>), _: &mut Place| *of == party;
+            let left: Vec<_> = known.places.extract_if(.., own).collect();
+            for ((_, path), place) in left {
+                known.add(NOBODY, path, place);
+            }
+        }
+    }
+
     /// Lets go what nobody needs any more.
     fn clean(&mut self) {
         self.systems
@@ -167,6 +264,7 @@ pub(super) struct Writer {
     registry: &'static Mutex<Registry>,
     device: u64,
     system: Arc<FileSystem>,
+    party: u64,
     place: Vec<u8>,
     /// Losses when the writing began that has to be durable.
     losses: u64,
@@ -231,6 +329,7 @@ impl Writer {
             registry,
             device,
             system: Arc::clone(system),
+            party: PARTY.get(),
             place: place.to_vec(),
             losses,
             losses_first: losses,
@@ -260,17 +359,9 @@ impl Drop for Writer {
             && Arc::ptr_eq(&known.system, &self.system)
         {
             known.writers -= 1;
-            let mut losses = self.losses_first;
-            if known.places.len() >= PLACES_MAX && !known.places.contains_key(&self.place) {
-                let all = std::mem::take(&mut known.places);
-                losses = all.values().map(|p| p.losses).fold(losses, u64::min);
-                self.place.clear();
-            }
-            let first = Place { ended, losses };
-            let place = known.places.entry(std::mem::take(&mut self.place));
-            let place = place.or_insert(first);
-            place.ended = ended;
-            place.losses = place.losses.min(losses);
+            let losses = self.losses_first;
+            let place = Place { ended, losses };
+            known.add(self.party, std::mem::take(&mut self.place), place);
         }
         registry.clean();
     }
@@ -281,7 +372,7 @@ impl Drop for Writer {
 /// those.
 ///
 /// # Errors
-/// Something may be lost. It is told once of each directory beneath which was written.
+/// Something may be lost. Each party is told once of each directory beneath which it wrote.
 pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
     sync_written_in(&REGISTRY, place, device, &fs::sync_file_system)
 }
@@ -292,16 +383,12 @@ fn sync_written_in(
     device: u64,
     sync: &dyn Fn(&File) -> io::Result<()>,
 ) -> io::Result<bool> {
+    let party = PARTY.get();
     let (systems, number) = {
         let registry = lock(shared);
-        let losses_of = |known: &Known| {
-            let places = known.places.iter();
-            let meant = places.filter(|(written, _)| are_nested(written, place));
-            meant.map(|(_, place)| place.losses).min()
-        };
-        let meant = registry.systems.iter().filter_map(|(device, known)| {
-            let losses = losses_of(known)?;
-            Some((*device, Arc::clone(&known.system), losses))
+        let meant = registry.systems.iter().filter_map(|(at, known)| {
+            let losses = known.losses(party, place)?;
+            Some((*at, Arc::clone(&known.system), losses))
         });
         let systems: Vec<_> = meant.collect();
         (systems, registry.number)
@@ -318,9 +405,8 @@ fn sync_written_in(
             && Arc::ptr_eq(&known.system, system)
         {
             let losses = system.lock().losses;
-            known.places.retain(|written, known| {
-                let is_told = are_nested(written, place);
-                if is_told {
+            known.places.retain(|(by, written), known| {
+                if is_told(*by, party) && are_nested(written, place) {
                     known.losses = losses;
                 }
                 // The loss of what others have written is still to be told to them.
@@ -440,6 +526,59 @@ mod tests {
             drop(Writer::begin_in(registry, &dir, place).unwrap());
             assert!(sync(place, well).unwrap());
         }
+    }
+
+    /// Two sessions have written in the same directories when one of them is told of a loss. Each
+    /// thread is one session.
+    #[test]
+    fn a_loss_is_told_to_each_party() {
+        let registry: &Mutex<Registry> = Box::leak(Box::default());
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let device = dir.meta().unwrap().identity.unwrap().0;
+        let failing = |_: &File| Err(io::Error::from_raw_os_error(5));
+        let well: &dyn Fn(&File) -> io::Result<()> = &|_| Ok(());
+        let sync = |place: &[u8], sync| {
+            sync_written_in(registry, place, device, sync).map_err(|error| error.raw_os_error())
+        };
+        let write = |place: &[u8]| Writer::begin_in(registry, &dir, place).unwrap().is_some();
+        let (one, two, three, late) = (Party::new(), Party::new(), Party::new(), Party::new());
+        for (party, place) in [
+            (&one, "/a"),
+            (&two, "/a"),
+            (&two, "/a/b"),
+            (&three, "/a/b/c"),
+        ] {
+            party.enter();
+            if !write(place.as_bytes()) {
+                return;
+            }
+        }
+        one.enter();
+        assert_eq!(sync(b"/a", &failing), Err(Some(5)));
+        // What it writes again is its own, and it has heard of what was lost before.
+        assert!(write(b"/a"));
+        assert_eq!(sync(b"/a", well), Ok(true));
+        // Who began after it isn't concerned, and doesn't hear it in place of those who are.
+        late.enter();
+        assert!(write(b"/a/b"));
+        assert_eq!(sync(b"/a", well), Ok(true));
+        two.enter();
+        assert_eq!(sync(b"/a", well), Err(Some(5)));
+        // Once: both of its directories were meant.
+        assert_ne!(sync(b"/a/b", well), Err(Some(5)));
+        // What a party never asked for is told to who asks next, and nothing stays.
+        lock(registry).leave(three.0);
+        assert_eq!(sync(b"/a", well), Err(Some(5)));
+        assert_eq!(sync(b"/a", well), Ok(false));
+        assert!(lock(registry).systems.is_empty());
+        // However many there are, places are few.
+        for number in 0..3 * PLACES_MAX {
+            assert!(write(format!("/{number}").as_bytes()));
+        }
+        let places = lock(registry).systems[&device].places.len();
+        assert!(places <= PLACES_MAX, "{places}");
+        assert_eq!(sync(b"/elsewhere", &failing), Err(Some(5)));
     }
 
     #[test]

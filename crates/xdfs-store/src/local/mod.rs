@@ -22,6 +22,7 @@ mod source;
 mod target;
 mod zeros;
 
+pub use file_systems::Party;
 pub use pack::{Added, PackChange, PackHow, PackRules, PackSource};
 
 use std::path::Path;

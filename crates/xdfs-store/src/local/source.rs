@@ -130,7 +130,7 @@ fn settled_meta(file: &File) -> io::Result<(Meta, bool)> {
 }
 
 /// How long a change may still leave the times of a file as they are.
-fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
+pub(super) fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
     let changed_ns = last_change(meta);
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     // A time that lies ahead is that of another clock, or of one that was set back. What is changed
@@ -141,9 +141,13 @@ fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
     else {
         return Duration::ZERO;
     };
-    let is_coarse = changed_ns % 1_000_000_000 == 0;
-    let grain = if is_coarse { COARSE_GRAIN } else { GRAIN };
-    grain.saturating_sub(age)
+    grain(meta).saturating_sub(age)
+}
+
+/// How long a clock may stand still that stamps files as it has stamped this one.
+pub(super) fn grain(meta: &Meta) -> Duration {
+    let is_coarse = last_change(meta) % 1_000_000_000 == 0;
+    if is_coarse { COARSE_GRAIN } else { GRAIN }
 }
 
 /// The time of the last change, by the clock that no user sets where there is one.

@@ -132,7 +132,7 @@ fn act_alone() {
 fn steps_of(part: &str, dir: &Path) -> Option<Vec<Step>> {
     let log = dir.join("strace");
     let status = Command::new("strace")
-        .args(["-f", "-y", "-s", "0", "-o"])
+        .args(["-f", "-y", "-s", "0", "-a", "1", "-o"])
         .arg(&log)
         .args(["-e", "signal=none", "-e"])
         .arg(

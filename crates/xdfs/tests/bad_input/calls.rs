@@ -1,12 +1,15 @@
 //! Peers that break the rules of path calls.
 
-use xdfs::{Answer, Call, Code, Side};
-use xdfs_proto::CallId;
-use xdfs_proto::frame::Frame;
-use xdfs_proto::path::PARTS_AHEAD_MAX;
+use std::path::{Path, PathBuf};
 
-use crate::peer::{Peer, accept, session_ok};
-use crate::support::{Folders, Serving, client};
+use xdfs::{Answer, Call, Code, Fault, LocalPlace, Side, TransferOptions};
+use xdfs_proto::CallId;
+use xdfs_proto::frame::{Frame, Scope};
+use xdfs_proto::path::PARTS_AHEAD_MAX;
+use xdfs_store::{LocalStore, Store as _};
+
+use crate::peer::{Heard, Peer, accept, session_ok};
+use crate::support::{Folders, Serving, client, finish};
 
 const fn id(slot: u16, sequence: u32) -> CallId {
     CallId { slot, sequence }
@@ -176,5 +179,86 @@ fn a_server_that_answers_what_was_not_asked_ends_the_session() {
         assert_eq!(fault.path, b"/link");
         drop(client);
         thread.join().unwrap();
+    }
+}
+
+/// A server that has the target already, and it is the same as `source`; what it says to a sync.
+fn has_it_already(mut peer: Peer, source: &Path, code: Option<Code>) {
+    let source = source.as_os_str().as_encoded_bytes().to_vec();
+    loop {
+        let (id, call) = match peer.next() {
+            Heard::Frame(Frame::Xftsmu(offer)) => {
+                let fault = Fault::new(Code::AlreadyExists, "publish", "it is there");
+                peer.send(&Frame::Exception {
+                    scope: Scope::File(offer.file),
+                    fault: fault.path(&offer.path),
+                });
+                continue;
+            }
+            Heard::Frame(Frame::Xpathm { id, call }) => (id, call),
+            Heard::End => return,
+            _ => continue,
+        };
+        let answer = match call {
+            Call::Sync { path } => match code {
+                Some(code) => Err(Fault::new(code, "sync", "the disk").path(&path)),
+                None => Ok(Answer::Done),
+            },
+            mut call => {
+                if let Call::Stat { path, .. } | Call::Checksum { path, .. } = &mut call {
+                    path.clone_from(&source);
+                }
+                LocalStore::unrooted().call(&call, &mut |_| Ok(()))
+            }
+        };
+        let (part, last) = (0, true);
+        peer.send(&Frame::Answer {
+            id,
+            part,
+            last,
+            answer,
+        });
+    }
+}
+
+/// A target that is the source already and that the disk may have lost isn't one that exists.
+#[test]
+fn what_is_there_and_may_be_lost_is_told_as_such() {
+    let folders = Folders::new(4);
+    let source = folders.make_here("source", 10_000);
+    let upload = |code: Option<Code>| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let original: PathBuf = source.clone();
+        let thread = std::thread::spawn(move || {
+            let mut peer = accept(&listener);
+            peer.read_hello();
+            peer.welcome();
+            assert!(matches!(peer.frame(), Frame::Session(_)));
+            peer.send(&session_ok(1, crate::peer::BLOCK));
+            has_it_already(peer, &original, code);
+        });
+        let client = client(addr, |options| options.channels = Some(1));
+        let place = LocalPlace::Path(source.clone());
+        let result = finish(
+            client
+                .upload(&place, b"/x", &TransferOptions::default())
+                .unwrap(),
+        );
+        drop(client);
+        thread.join().unwrap();
+        result
+    };
+    for code in [None, Some(Code::Unsupported)] {
+        assert_eq!(upload(code).unwrap().resumed_bytes, 10_000, "{code:?}");
+    }
+    for (code, told) in [
+        (Code::Io, Code::Io),
+        (Code::NoSpace, Code::NoSpace),
+        // Who may not ask for it doesn't know.
+        (Code::PermissionDenied, Code::AlreadyExists),
+    ] {
+        let fault = upload(Some(code)).unwrap_err();
+        assert_eq!((fault.code, fault.side), (told, Side::Remote), "{fault}");
     }
 }

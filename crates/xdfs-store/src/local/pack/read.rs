@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::SystemTime;
 
 use xdfs_proto::pack::{Content, Entry, Keep, Metadata, Owner, PackWriter, Xattr, is_path};
 use xdfs_proto::path::Attributes;
@@ -10,7 +12,7 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Meta};
 
 use super::super::calls::{self, Paths};
-use super::super::source::difference;
+use super::super::source::{difference, grain, unsettled_for};
 use super::super::{LocalStore, path};
 use super::dirs::Dirs;
 use super::metadata::{SET_ID, is_carried};
@@ -23,7 +25,11 @@ const ATTEMPTS: u32 = 4;
 
 /// Takes what stands beneath a directory into packs, by its names.
 ///
-/// A small file costs four system calls: it is opened, looked at, read and closed.
+/// A small file costs five system calls: it is opened, looked at, read, looked at again and closed.
+/// One that was changed a moment ago is waited for, as a single file is: a further change within
+/// the same tick of the clock would leave its times as they are. One wait settles all that was
+/// there by then, so each pack has one and no more. What is written even later counts as a file
+/// that changes: whoever asked for it tries again when everything else is done.
 #[derive(Debug)]
 pub struct PackSource {
     root: Vec<u8>,
@@ -35,6 +41,10 @@ pub struct PackSource {
     /// What was looked at last has set-user-id or set-group-id, without which it goes.
     is_special: bool,
     unkept: u64,
+    /// Something was waited for in the pack that was added to last.
+    has_waited: bool,
+    /// The entries of that pack.
+    entries: u32,
 }
 
 /// What became of a name.
@@ -82,6 +92,8 @@ impl PackSource {
             limits: Limits::default(),
             is_special: false,
             unkept: 0,
+            has_waited: false,
+            entries: 0,
         })
     }
 
@@ -214,6 +226,18 @@ impl PackSource {
         pack: &mut PackWriter,
     ) -> Result<Option<Found<'a>>, Miss> {
         self.is_special = false;
+        // With fewer entries it is another one.
+        self.has_waited &= pack.entries() >= self.entries;
+        let added = self.try_add_named(path, pack);
+        self.entries = pack.entries();
+        added
+    }
+
+    fn try_add_named<'a>(
+        &mut self,
+        path: &'a [u8],
+        pack: &mut PackWriter,
+    ) -> Result<Option<Found<'a>>, Miss> {
         let (dir, name) = self.place(path)?;
         let file = match dir.open_name(name) {
             Ok(file) => file,
@@ -249,6 +273,14 @@ impl PackSource {
             }
             if meta.length > self.file_bytes_max {
                 return Ok(Some(found));
+            }
+            if !unsettled_for(&meta, SystemTime::now()).is_zero() {
+                if std::mem::replace(&mut self.has_waited, true) {
+                    break;
+                }
+                // As long as for the latest of those that come after it.
+                thread::sleep(grain(&meta));
+                continue;
             }
             match self.content(&found, file, pack) {
                 Ok(true) => return Ok(None),

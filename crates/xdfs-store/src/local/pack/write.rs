@@ -42,26 +42,7 @@ pub(in super::super) fn write(
     }
     let mut change = PackChange::default();
     let base = enter_or_make(&Paths { store }, root, rules, &mut change)?;
-    let mut writing = Writing {
-        root,
-        place: base.real_path().unwrap_or_default(),
-        dirs: Dirs::new(base),
-        sets_id: store.root.is_none() || (rules.may_set_id() && ids::effective_user() == Some(0)),
-        store,
-        nameless: true,
-        is_relaxed: rules.is_relaxed(),
-        counts: rules.counts(),
-        owners: OwnerNumbers::default(),
-        rules,
-        change,
-        medium: None,
-        writers: Vec::new(),
-        batch: Batch::default(),
-        unsynced: BTreeSet::new(),
-        failed: BTreeMap::new(),
-        failures: Failures::default(),
-        ended: None,
-    };
+    let mut writing = Writing::new(store, root, base, rules, change);
     let mut count = 0;
     for (number, entry) in (0_u32..).zip(PackReader::new(pack, &limits)) {
         let entry = entry.map_err(|error| undecodable(root, &error))?;
@@ -165,7 +146,37 @@ struct Writing<'r, 'p> {
     ended: Option<Fault>,
 }
 
-impl<'p> Writing<'_, 'p> {
+impl<'r, 'p> Writing<'r, 'p> {
+    fn new(
+        store: &'r LocalStore,
+        root: &'r [u8],
+        base: Dir,
+        rules: &'r mut dyn PackRules,
+        change: PackChange,
+    ) -> Self {
+        Self {
+            root,
+            place: base.real_path().unwrap_or_default(),
+            dirs: Dirs::new(base),
+            sets_id: store.root.is_none()
+                || (rules.may_set_id() && ids::effective_user() == Some(0)),
+            store,
+            nameless: true,
+            is_relaxed: rules.is_relaxed(),
+            counts: rules.counts(),
+            owners: OwnerNumbers::default(),
+            rules,
+            change,
+            medium: None,
+            writers: Vec::new(),
+            batch: Batch::default(),
+            unsynced: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            failures: Failures::default(),
+            ended: None,
+        }
+    }
+
     /// Carries an entry out, or as much of it as may be before those that wait are durable.
     fn take(&mut self, number: u32, entry: Entry<'p>) {
         let is_full = !self.batch.has_room() || self.failed.len() >= WAITING_MAX;
@@ -399,33 +410,40 @@ impl<'p> Writing<'_, 'p> {
             let ends = slashes.chain([0, path.len()]);
             paths.extend(ends.map(|end| &path[..end]));
         }
+        let mut lost = None;
         for path in paths {
-            let synced = self.dirs.find(path).and_then(|dir| {
-                let synced = dir.reopen().and_then(|dir| dir.sync_all());
-                synced
-                    .map_err(|error| Problem::io(&error))
-                    .or_else(|problem| {
-                        // Some systems don't do that, and some directories can't be opened for it.
-                        let codes = [
-                            Code::InvalidArgument,
-                            Code::Unsupported,
-                            Code::PermissionDenied,
-                        ];
-                        match codes.contains(&problem.fault.code) {
-                            true => Ok(()),
-                            false => Err(problem),
-                        }
-                    })
-            });
-            if let Err(problem) = synced {
+            if let Err(problem) = self.sync_directory(path) {
                 let fault = problem.fault.path(shown(self.root, path));
-                let earlier = std::mem::take(&mut self.failures);
-                for number in 0..count {
-                    let own = earlier.of(number).unwrap_or(&fault);
-                    self.failures.push(number, own.clone());
-                }
+                lost.get_or_insert(fault);
             }
         }
+        // Which entries stand in it isn't known any more. So it is said of all that went well,
+        // which leaves nothing to say of the next.
+        if let Some(fault) = lost {
+            let earlier = std::mem::take(&mut self.failures);
+            for number in 0..count {
+                let own = earlier.of(number).unwrap_or(&fault);
+                self.failures.push(number, own.clone());
+            }
+        }
+    }
+
+    fn sync_directory(&mut self, path: &[u8]) -> Result<(), Problem> {
+        let dir = self.dirs.find(path)?;
+        let synced = dir.reopen().and_then(|dir| dir.sync_all());
+        let synced = synced.map_err(|error| Problem::io(&error));
+        synced.or_else(|problem| {
+            // Some systems don't do that, and some directories can't be opened for it.
+            let codes = [
+                Code::InvalidArgument,
+                Code::Unsupported,
+                Code::PermissionDenied,
+            ];
+            match codes.contains(&problem.fault.code) {
+                true => Ok(()),
+                false => Err(problem),
+            }
+        })
     }
 
     fn entry(&mut self, entry: &Entry<'_>) -> Result<(), Problem> {
@@ -710,3 +728,7 @@ fn place_of<'e>(dir: &'e Dir, entry: &'e Entry<'_>, replace: bool, counts: bool)
 fn find(dir: &Dir, name: &[u8]) -> Result<Handle, Problem> {
     dir.find_name(name).map_err(|error| Problem::io(&error))
 }
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! Packs: trees made and read by them, and what a hostile one tries.
 
+mod durable;
 mod holes;
 mod hostile;
 mod read;

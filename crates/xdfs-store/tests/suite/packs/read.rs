@@ -1,11 +1,15 @@
 //! What packs take.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xdfs_store::Added;
+use xdfs_testkit::powercut::confined;
 
 use super::*;
 
@@ -174,7 +178,7 @@ fn a_file_that_grows_is_whole_or_refused() {
                 }
             }
         });
-        for _ in 0..2000 {
+        for _ in 0..200 {
             let answer = scene.read(&["f"], Keep::default());
             match &entries(&answer, &limits)[0].content {
                 Content::File(data) => assert!(data.len() <= 50_020),
@@ -191,4 +195,133 @@ fn a_file_that_grows_is_whole_or_refused() {
         panic!("it was taken");
     };
     assert_eq!(fault.code, Code::SourceChanged);
+}
+
+/// The longest tick of a clock that stamps files, but for those of whole seconds.
+const TICK: Duration = Duration::from_millis(10);
+/// The directory that [`act_alone`] works in.
+const DIR: &str = "XDFS_TEST_DIR";
+
+/// How long ago anything of a file was changed.
+fn age(path: &Path) -> Duration {
+    let meta = fs::metadata(path).unwrap();
+    let seconds = Duration::from_secs(meta.ctime() as u64);
+    let changed = UNIX_EPOCH + seconds + Duration::from_nanos(meta.ctime_nsec() as u64);
+    SystemTime::now()
+        .duration_since(changed)
+        .unwrap_or_default()
+}
+
+/// In the tick of its last change a file could be changed once more, and look the same.
+#[test]
+fn what_was_written_just_now_is_waited_for_once_a_pack() {
+    let mut was_left = false;
+    for _ in 0..100 {
+        let scene = Scene::new();
+        for name in ["a", "b", "c"] {
+            fs::write(scene.path(name), name).unwrap();
+        }
+        let opened = scene.store.pack_source(b"", Keep::default(), 1 << 16);
+        let mut source = opened.unwrap();
+        let mut first = PackWriter::new(Vec::new(), 1 << 20);
+        for name in ["a", "b"] {
+            assert_eq!(source.add(name.as_bytes(), &mut first), Added::Done);
+            assert!(age(&scene.path(name)) >= TICK, "{name}");
+        }
+        fs::write(scene.path("c"), "again").unwrap();
+        match source.add(b"c", &mut first) {
+            Added::Failed(fault) => assert_eq!(fault.code, Code::SourceChanged),
+            // This machine took its time.
+            added => {
+                assert_eq!(added, Added::Done);
+                assert!(age(&scene.path("c")) >= TICK);
+                continue;
+            }
+        }
+        was_left = true;
+        let mut second = PackWriter::new(Vec::new(), 1 << 20);
+        assert_eq!(source.add(b"c", &mut second), Added::Done);
+        assert!(age(&scene.path("c")) >= TICK);
+        break;
+    }
+    assert!(was_left);
+}
+
+/// A file is written in place all the time, its first byte and then its last, and gets its old time
+/// back; what is taken of it is one version. (One write alone has its time before its bytes, so
+/// that nobody could tell.)
+fn assert_never_mixed(dir: &Path) {
+    const LENGTH: usize = 60_000;
+    let store = rooted(dir);
+    let path = dir.join("f");
+    fs::write(&path, [0; LENGTH]).unwrap();
+    let done = AtomicBool::new(false);
+    let limits = Limits::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let mut version = 0_u8;
+            while !done.load(Ordering::Relaxed) {
+                version = version.wrapping_add(1);
+                for at in [0, LENGTH - 1] {
+                    file.write_all_at(&[version], at as u64).unwrap();
+                }
+                file.set_modified(UNIX_EPOCH).unwrap();
+            }
+        });
+        let is_mixed = |answer: Vec<u8>| match &entries(&answer, &limits)[0].content {
+            Content::File(data) => data[0].wrapping_sub(data[LENGTH - 1]) > 1,
+            Content::Failed(fault) => fault.code != Code::SourceChanged,
+            _ => true,
+        };
+        // Without a wait that are thousands of attempts.
+        let (begun, mut mixed) = (Instant::now(), false);
+        while !mixed && begun.elapsed() < Duration::from_secs(1) {
+            mixed = is_mixed(read(&store, &[b"f"], Keep::default(), 1 << 16));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(!mixed);
+    });
+    let answer = read(&store, &[b"f"], Keep::default(), 1 << 16);
+    let Content::File(data) = &entries(&answer, &limits)[0].content else {
+        panic!("nothing writes to it");
+    };
+    assert_eq!(data.len(), LENGTH);
+}
+
+/// Only run by the next one, where what it mounts ends with it.
+#[test]
+#[ignore = "a part of another test"]
+fn act_alone() {
+    let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else {
+        return;
+    };
+    let mounted = Command::new("mount")
+        .args(["-t", "ramfs", "none"])
+        .arg(&dir)
+        .status();
+    assert!(mounted.unwrap().success());
+    assert_never_mixed(&dir);
+}
+
+#[test]
+fn a_file_that_is_written_and_gets_its_time_back_is_taken_in_one_version() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_never_mixed(dir.path());
+    // Many file systems give a file a time of its own once somebody has looked at it. This doesn't.
+    if !rustix::process::geteuid().is_root() {
+        return xdfs_testkit::skip::part("only root can mount");
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args(["--exact", "packs::read::act_alone", "--ignored"]);
+    alone.env(DIR, dir.path());
+    let output = confined(alone).unwrap().output();
+    let Ok(output) = output else {
+        return xdfs_testkit::skip::part("there is no `unshare` here");
+    };
+    let text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    if text.contains("unshare failed") {
+        return xdfs_testkit::skip::part("no mounts of its own here");
+    }
+    assert!(output.status.success(), "{text}");
 }
