@@ -4,9 +4,9 @@
 use std::net::TcpListener;
 use std::thread;
 
-use xdfs::{Code, Fault, LocalPlace, Side, TransferOptions};
+use xdfs::{Code, Fault, LocalPlace, Side, TransferOptions, TransferResult};
 use xdfs_proto::digest::{Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Frame, Offer, Scope};
+use xdfs_proto::frame::{Accept, Frame, Offer, Resume, Scope};
 use xdfs_proto::{ByteRange, FileId};
 
 use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
@@ -345,13 +345,14 @@ fn an_offset_of_the_user_past_the_end() {
     stage.nothing_published("file");
 }
 
-/// What a hostile server does after a client has registered its session; `file` is the first
-/// frame of the transfer.
-fn hostile_server(
+/// What a server does after a client has registered its session, told the first frame of the
+/// transfer; how that ended for the client, and what stands at the target of a download then.
+fn foreign_server(
     seed: u64,
     download: bool,
-    misbehave: impl FnOnce(&mut Peer, Frame) + Send,
-) -> Fault {
+    options: &TransferOptions,
+    behave: impl FnOnce(&mut Peer, Frame) + Send,
+) -> (Result<TransferResult, Fault>, Vec<u8>) {
     let folders = Folders::new(seed);
     let source = folders.make_here("source", 10_000);
     let target = folders.here("target");
@@ -366,27 +367,37 @@ fn hostile_server(
             assert!(matches!(peer.frame(), Frame::Session(_)));
             peer.send(&session_ok(1, 4096));
             let frame = peer.frame();
-            misbehave(&mut peer, frame);
+            behave(&mut peer, frame);
             peer.hold();
         });
         let client = client(addr, |options| {
             options.channels = Some(1);
             options.block_size = Some(4096);
         });
-        let options = TransferOptions {
-            overwrite: true,
-            ..TransferOptions::default()
-        };
         let transfer = if download {
-            client.download(b"/x", &LocalPlace::Path(target.clone()), &options)
+            client.download(b"/x", &LocalPlace::Path(target.clone()), options)
         } else {
-            client.upload(&LocalPlace::Path(source), b"/x", &options)
+            client.upload(&LocalPlace::Path(source), b"/x", options)
         };
-        let fault = finish(transfer.unwrap()).unwrap_err();
+        let result = finish(transfer.unwrap());
         drop(client);
-        assert_eq!(std::fs::read(&target).unwrap(), OLD);
-        fault
+        (result, std::fs::read(&target).unwrap())
     })
+}
+
+/// What a hostile server comes to: a fault at the client, whose target is as it was.
+fn hostile_server(
+    seed: u64,
+    download: bool,
+    misbehave: impl FnOnce(&mut Peer, Frame) + Send,
+) -> Fault {
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(seed, download, &options, misbehave);
+    assert_eq!(target, OLD);
+    result.unwrap_err()
 }
 
 fn accept_of(frame: &Frame) -> Accept {
@@ -491,4 +502,48 @@ fn a_server_that_sends_other_bytes_than_its_digest() {
         peer.send(&eofr(4096, digest(&[2; 4096])));
     });
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+}
+
+/// An offer that answers a request, and says how its target is to be treated.
+fn presumptuous(frame: &Frame, length: u64) -> Frame {
+    let Frame::Xftsm(request) = frame else {
+        panic!("{frame:?}")
+    };
+    Frame::Offer(Offer {
+        file: request.file,
+        overwrite: true,
+        resume: Resume::Verify,
+        dry_run: true,
+        ..offer("", Some(length))
+    })
+}
+
+/// Rule X-55: a dry run is nothing that a server could want of a download, nor may it say that
+/// what is there be replaced.
+#[test]
+fn a_server_that_decides_what_becomes_of_the_target() {
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(224, true, &options, |peer, frame| {
+        peer.send(&presumptuous(&frame, 4096));
+        assert!(matches!(peer.frame(), Frame::Accept(_)));
+        peer.block(0, &[1; 4096]);
+        peer.send(&eofr(4096, digest(&[1; 4096])));
+        assert!(matches!(peer.frame(), Frame::Published { .. }));
+    });
+    assert_eq!(result.unwrap().bytes, 4096);
+    assert!(target == [1; 4096]);
+
+    let options = TransferOptions {
+        // Or it would ask whether what stands there is the same.
+        resume: false,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(225, true, &options, |peer, frame| {
+        peer.send(&presumptuous(&frame, 4096));
+    });
+    assert_eq!(result.unwrap_err().code, Code::AlreadyExists);
+    assert_eq!(target, OLD);
 }
