@@ -4,9 +4,9 @@
 use std::net::TcpListener;
 use std::thread;
 
-use xdfs::{Code, Fault, LocalPlace, Side, TransferOptions, TransferResult};
+use xdfs::{Code, DigestKind, Fault, LocalPlace, Side, TransferOptions, TransferResult};
 use xdfs_proto::digest::{Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Frame, Offer, Resume, Scope};
+use xdfs_proto::frame::{Accept, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::{ByteRange, FileId};
 
 use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
@@ -546,4 +546,29 @@ fn a_server_that_decides_what_becomes_of_the_target() {
     });
     assert_eq!(result.unwrap_err().code, Code::AlreadyExists);
     assert_eq!(target, OLD);
+}
+
+/// Nor does this server say any of it.
+#[test]
+fn an_offer_says_nothing_of_the_target_of_a_download() {
+    let stage = Stage::new(230);
+    stage.folders.make_there("file", 1000);
+    let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+    peer.send(&Frame::Xftsm(Request {
+        file: FileId(1),
+        path: b"/file".to_vec(),
+        offset: 0,
+        length: None,
+        digest: DigestKind::Crc64Nvme,
+        pack: None,
+    }));
+    match peer.frame() {
+        Frame::Offer(Offer {
+            overwrite: false,
+            resume: Resume::Never,
+            dry_run: false,
+            ..
+        }) => {}
+        other => panic!("{other:?}"),
+    }
 }
