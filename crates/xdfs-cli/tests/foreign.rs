@@ -552,3 +552,23 @@ fn a_foreign_server_ends_the_session_first() {
     foreign.running.wait_for_message("ended first");
     assert_eq!(picture(&foreign.place.join("root/tree")), picture(&tree));
 }
+
+/// Rule K-20: trees go by packs alone, so with a server that has none each entry fails
+/// with its word.
+#[test]
+fn k20_a_foreign_server_without_packs() {
+    let Some(foreign) = Foreign::new(10, "--no-packs") else {
+        return;
+    };
+    make_tree(&foreign.place.join("tree"));
+    make_tree(&foreign.place.join("root/there"));
+    for words in [["@tree", ":new"], [":there", "@new"]] {
+        for command in ["cp -r", "sync"] {
+            let run = foreign.xdfs(command, &words);
+            run.fails(14, &["move a pack 'd/file 7': this side doesn't offer"]);
+        }
+    }
+    // It goes on with what it can do.
+    foreign.xdfs("cp", &["@tree/d/e/large", ":file"]).ok();
+    foreign.xdfs("cp", &[":file", "@file"]).ok();
+}

@@ -162,6 +162,7 @@ class Acceptor(Session):
     def sink(self, offer, number):
         """What an offer is written to."""
         if offer["pack"]:
+            self.need_packs()
             base = self.place(offer["path"], follow=True)
             return folder.PackSink(lambda data, replace: folder.carry_out(base, data, replace), offer)
         path = self.place(offer["path"])
@@ -174,6 +175,11 @@ class Acceptor(Session):
         if not offer["dry_run"]:
             self.server.claim(path, (self.id, number))
         return folder.FileSink(path, offer)
+
+    def need_packs(self):
+        """What an acceptor of single files says to packs (K-20)."""
+        if self.server.options.no_packs:
+            raise unsupported("move a pack")
 
     def download(self, request):
         """A request for a file or pack: the source is opened."""
@@ -190,6 +196,7 @@ class Acceptor(Session):
                 raise Fault("limit-exceeded", "send the file", "too many files are open")
             path = self.place(request["path"], follow=True)
             if request["pack"]:
+                self.need_packs()
                 data = folder.answer_request(path, request["pack"])
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:
@@ -649,6 +656,7 @@ def main(arguments=None):
     parser.add_argument("--drop-after", type=int, default=0, help="break a channel after so many data frames, once")
     parser.add_argument("--die-after", type=int, default=0, help="break all channels after so many data frames, once")
     parser.add_argument("--end-after", type=int, default=0, help="end the session after so many files, once (S-30)")
+    parser.add_argument("--no-packs", action="store_true", help="move single files only, as K-20 allows")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
     server = Server(options.root, options.port, options)
