@@ -4,7 +4,9 @@
 use std::net::TcpListener;
 use std::thread;
 
-use xdfs::{Code, DigestKind, Fault, LocalPlace, Side, TransferOptions, TransferResult};
+use xdfs::{
+    Call, Code, DigestKind, Fault, LocalPlace, Retry, Side, TransferOptions, TransferResult,
+};
 use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{Accept, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::{ByteRange, FileId};
@@ -204,6 +206,15 @@ fn more_files_at_once_than_allowed() {
     }
     let (_, fault) = peer.exception();
     assert_fault(&fault, Code::LimitExceeded, Side::Remote, "/4");
+    // Rule S-33: the same may be offered here after that time, with a new number.
+    assert!(matches!(fault.retry, Retry::AfterMs(_)), "{fault}");
+    peer.send(&Frame::Cancel { file: FileId(1) });
+    assert!(matches!(peer.frame(), Frame::Cancel { .. }));
+    peer.send(&Frame::Xftsmu(Offer {
+        file: FileId(5),
+        ..offer("/4", Some(10))
+    }));
+    assert!(matches!(peer.frame(), Frame::Accept(_)));
     stage.still_serves();
 }
 
@@ -571,4 +582,33 @@ fn an_offer_says_nothing_of_the_target_of_a_download() {
         }) => {}
         other => panic!("{other:?}"),
     }
+}
+
+/// Rule F-26: what a server calls the target in a fault is for messages. The client asks for what
+/// stands there by the path of its user.
+#[test]
+fn a_path_that_a_server_tells_is_not_asked_for() {
+    let options = TransferOptions::default();
+    let (result, _) = foreign_server(226, false, &options, |peer, frame| {
+        let refusal = Fault::new(Code::AlreadyExists, "open the target", "it exists already");
+        peer.send(&Frame::Exception {
+            scope: Scope::File(accept_of(&frame).file),
+            fault: refusal.path("/srv/elsewhere"),
+        });
+        let Frame::Xpathm { id, call } = peer.frame() else {
+            panic!("it doesn't look whether that is the same")
+        };
+        match call {
+            Call::Stat { path, .. } => assert_eq!(path, b"/x"),
+            other => panic!("{other:?}"),
+        }
+        peer.send(&Frame::Answer {
+            id,
+            part: 0,
+            last: true,
+            answer: Err(Fault::new(Code::NotFound, "look at a path", "it is gone")),
+        });
+    });
+    let fault = result.unwrap_err();
+    assert_fault(&fault, Code::AlreadyExists, Side::Remote, "/srv/elsewhere");
 }

@@ -1,7 +1,9 @@
 //! Sessions that the other side ends: before, within and after transfers, and by an EOFT that is
 //! lost with its channel. Rules S-25, S-30 and S-31.
 
-use xdfs::{Code, Fault, Limits, LocalPlace, Retry, TransferOptions};
+use xdfs::{Call, Code, Fault, Limits, LocalPlace, Retry, TransferOptions};
+use xdfs_proto::CallId;
+use xdfs_proto::file::{FileCall, FileFlags, FileOwner};
 use xdfs_proto::frame::{Accept, Frame};
 use xdfs_testkit::wait::until;
 
@@ -150,4 +152,44 @@ fn s25_a_client_that_ends_the_session_while_it_sends_a_file() {
     peer.send(&Frame::Eoft);
     assert_ends(&mut peer);
     stage.nothing_published("file");
+}
+
+/// Rule S-32: an open file is closed with the session, whoever ends it.
+#[test]
+fn s32_open_handles_do_not_hinder_the_end() {
+    for by_server in [false, true] {
+        let mut stage = Stage::new(275);
+        stage.folders.make_there("file", 10);
+        let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+        peer.send(&Frame::Xpathm {
+            id: CallId {
+                slot: 0,
+                sequence: 1,
+            },
+            call: Call::File(FileCall::Open {
+                path: b"/file".to_vec(),
+                flags: FileFlags {
+                    read: true,
+                    ..FileFlags::default()
+                },
+                mode: None,
+                owner: FileOwner([1; 16]),
+                identity: None,
+            }),
+        });
+        match peer.frame() {
+            Frame::Answer { answer, .. } => drop(answer.unwrap()),
+            other => panic!("{other:?}"),
+        }
+        if by_server {
+            // It lets what is open finish, and nothing is.
+            stage.server.handle.shutdown();
+            assert_ends(&mut peer);
+            stage.server.stop();
+        } else {
+            peer.send(&Frame::Eoft);
+            assert_ends(&mut peer);
+            stage.still_serves();
+        }
+    }
 }
