@@ -523,3 +523,52 @@ fn an_eofr_that_comes_again_is_the_same() {
         .running
         .wait_for_message("EOFR came again, the same");
 }
+
+/// Rules S-30 and S-31: what the program wants further it does in another session.
+#[test]
+fn a_foreign_server_ends_the_session_first() {
+    let content = random_bytes(9, 300_000);
+    for words in [["@file", ":new"], [":file", "@new"]] {
+        let Some(foreign) = Foreign::new(9, "--end-after 1") else {
+            return;
+        };
+        for folder in ["", "root"] {
+            fs::write(foreign.place.join(folder).join("file"), &content).unwrap();
+        }
+        foreign.xdfs("cp -n 1", &words).ok();
+        foreign.running.wait_for_message("ended first");
+    }
+    let Some(foreign) = Foreign::new(9, "--end-after 1") else {
+        return;
+    };
+    let tree = foreign.place.join("tree");
+    make_tree(&tree);
+    let run = foreign.xdfs("cp -r -n 1", &["@tree", ":tree"]);
+    if run.code != Some(0) {
+        // A change on its way may have been made: the user is asked to look.
+        assert!(run.stderr.contains("it has ended"), "{}", run.stderr);
+        foreign.xdfs("cp -r -n 1", &["@tree", ":tree"]).ok();
+    }
+    foreign.running.wait_for_message("ended first");
+    assert_eq!(picture(&foreign.place.join("root/tree")), picture(&tree));
+}
+
+/// Rule K-20: trees go by packs alone, so with a server that has none each entry fails
+/// with its word.
+#[test]
+fn k20_a_foreign_server_without_packs() {
+    let Some(foreign) = Foreign::new(10, "--no-packs") else {
+        return;
+    };
+    make_tree(&foreign.place.join("tree"));
+    make_tree(&foreign.place.join("root/there"));
+    for words in [["@tree", ":new"], [":there", "@new"]] {
+        for command in ["cp -r", "sync"] {
+            let run = foreign.xdfs(command, &words);
+            run.fails(14, &["move a pack 'd/file 7': this side doesn't offer"]);
+        }
+    }
+    // It goes on with what it can do.
+    foreign.xdfs("cp", &["@tree/d/e/large", ":file"]).ok();
+    foreign.xdfs("cp", &[":file", "@file"]).ok();
+}

@@ -25,7 +25,7 @@ use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
-use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request};
+use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request, Resume};
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, forgotten};
 use crate::limits::Limits;
@@ -324,6 +324,14 @@ impl Receiver {
     }
 
     fn answered(&mut self, offer: Offer) -> Result<(), Fault> {
+        // Who asked decides what becomes of the target, so what the sender says of it means
+        // nothing, here and to the store.
+        let offer = Offer {
+            overwrite: false,
+            resume: Resume::Never,
+            dry_run: false,
+            ..offer
+        };
         let Some(file) = self.files.get_mut(&offer.file) else {
             // Cancelled here in the meantime.
             return if self.numbers.contains(offer.file) {

@@ -278,7 +278,9 @@ impl Sender {
             accepted: false,
             failing: None,
             digest: FragmentMap::new(offer.digest),
-            may_resume: offer.resume != Resume::Never && offer.tag != SourceTag::default(),
+            // Of a download the other side decides it.
+            may_resume: (!upload || offer.resume != Resume::Never)
+                && offer.tag != SourceTag::default(),
             resumed: RangeSet::new(),
             acknowledged: 0,
             repeated: 0,

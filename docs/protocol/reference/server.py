@@ -53,6 +53,17 @@ class Acceptor(Session):
         elif self.strict and time.monotonic() - self.began > OPENING:
             raise Fault("deadline-exceeded", "start the session", "not all channels came")
 
+    def file_done(self, number, fault, failures):
+        if 0 < self.server.options.end_after <= len(self.over) and not self.eoft_read and self.is_idle():
+            self.server.options.end_after = 0
+            self.log("the session is ended first")
+            self.eoft_sent = True
+            self.send(encode("EOFT"))
+
+    def is_idle(self):
+        """Whether nothing is left to do, as far as is known here (S-24, S-30)."""
+        return not self.sending and not self.receiving and all(call.done for call in self.slots.values())
+
     def add_channel(self, channel):
         self.used.add(channel.index)
         if len(self.channels) + 1 >= self.allowed:
@@ -85,6 +96,8 @@ class Acceptor(Session):
         return at
 
     def handle(self, channel, frame):
+        if self.eoft_sent and frame["frame"] not in ("EOFT", "EXCEPTION"):  # asked for too late (S-31)
+            return
         if frame["frame"] == "EOFR" and self.lost_eofr:
             same = "the same" if frame == self.lost_eofr else f"another one: {self.lost_eofr}, {frame}"
             self.log(f"EOFR came again, {same}")
@@ -149,6 +162,7 @@ class Acceptor(Session):
     def sink(self, offer, number):
         """What an offer is written to."""
         if offer["pack"]:
+            self.need_packs()
             base = self.place(offer["path"], follow=True)
             return folder.PackSink(lambda data, replace: folder.carry_out(base, data, replace), offer)
         path = self.place(offer["path"])
@@ -161,6 +175,11 @@ class Acceptor(Session):
         if not offer["dry_run"]:
             self.server.claim(path, (self.id, number))
         return folder.FileSink(path, offer)
+
+    def need_packs(self):
+        """What an acceptor of single files says to packs (K-20)."""
+        if self.server.options.no_packs:
+            raise unsupported("move a pack")
 
     def download(self, request):
         """A request for a file or pack: the source is opened."""
@@ -177,6 +196,7 @@ class Acceptor(Session):
                 raise Fault("limit-exceeded", "send the file", "too many files are open")
             path = self.place(request["path"], follow=True)
             if request["pack"]:
+                self.need_packs()
                 data = folder.answer_request(path, request["pack"])
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:
@@ -616,7 +636,7 @@ class Server:
     def join(self, opening, request):
         """JOIN (S-7 to S-9)."""
         session = self.sessions.get(request["session"])
-        right = session and hmac.compare_digest(session.secret, request["secret"])
+        right = session and not session.eoft_sent and hmac.compare_digest(session.secret, request["secret"])
         if not right or request["channel"] in session.used:
             raise Fault("session-unknown", "join the session", "no such session")
         staying = [c for c in session.channels.values() if not (c.leave_sent or c.leave_read)]
@@ -635,6 +655,8 @@ def main(arguments=None):
     parser.add_argument("--spoil", help="change this file in place at the first block, as X-25 is about")
     parser.add_argument("--drop-after", type=int, default=0, help="break a channel after so many data frames, once")
     parser.add_argument("--die-after", type=int, default=0, help="break all channels after so many data frames, once")
+    parser.add_argument("--end-after", type=int, default=0, help="end the session after so many files, once (S-30)")
+    parser.add_argument("--no-packs", action="store_true", help="move single files only, as K-20 allows")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
     server = Server(options.root, options.port, options)

@@ -258,7 +258,7 @@ impl<K: Kernel> Pipeline<K> {
                 mtime_ns: source.info().mtime_ns,
                 digest: request.digest,
                 overwrite: false,
-                resume: Resume::Trust,
+                resume: Resume::Never,
                 dry_run: false,
                 pack: false,
                 sparse: source.info().sparse,

@@ -3,8 +3,10 @@
 //! The initiator moves one file, up or down, and makes the calls of a script, each when it likes
 //! and as many at once as the instance says; so the modes begin before, within and after each
 //! other. Channels break, leave and are replaced meanwhile, and when all is done the initiator
-//! ends the session. The frames of calls take every channel that is open to them, at any time;
-//! those of the file take the first or the last one. Blocks arrive whole here.
+//! ends the session; in some instances the acceptor may, whenever it knows of nothing that is to
+//! be done, and then what the initiator still asks for is broken off. The frames of calls take
+//! every channel that is open to them, at any time; those of the file take the first or the last
+//! one. Blocks arrive whole here.
 //!
 //! What it shows for the instances: each call is carried out once and answered once, its parts in
 //! order, and no change is answered before it was made; the file is published once, after all of
@@ -49,6 +51,8 @@ struct Bounds {
     silences: u8,
     /// Whether frames of the file take the last open channel instead of the first, by side.
     last: [bool; 2],
+    /// The acceptor may end the session whenever it has nothing left to do.
+    acceptor_ends: bool,
 }
 
 /// Only what changes, as it tells states apart.
@@ -132,6 +136,8 @@ struct World {
     held: BTreeSet<u64>,
     /// Which machine has seen the end of the file: the sender, the receiver.
     done: [bool; 2],
+    /// Which side ended the session by itself, and not because the other one did.
+    ended_first: [bool; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +158,7 @@ enum Event {
     Step(Side, usize),
     Silence(Side, usize),
     Join,
-    End(usize),
+    End(Side, usize),
 }
 
 /// When a channel that leaves is given up.
@@ -201,6 +207,7 @@ impl World {
             published: bounds.blocks == 0,
             held: BTreeSet::new(),
             done: [bounds.blocks == 0; 2],
+            ended_first: [false; 2],
             bounds,
         };
         world.sender.set_block_size_max(BLOCK as u32);
@@ -277,6 +284,22 @@ impl World {
         SIDES.into_iter().any(lost)
     }
 
+    /// Whether a side has nothing left to do. The acceptor can't know what is yet to come.
+    fn may_end(&self, side: Side) -> bool {
+        match side {
+            Initiator => self.all_done(),
+            Acceptor => self.bounds.acceptor_ends && self.acceptor_is_idle(),
+        }
+    }
+
+    fn acceptor_is_idle(&self) -> bool {
+        let idle = match self.bounds.download {
+            true => self.sender.is_idle(),
+            false => self.receiver.is_idle() && !self.publishing,
+        };
+        idle && self.works.is_empty() && self.answerer.unfinished() == 0
+    }
+
     /// Whether the initiator has nothing left to do.
     fn all_done(&self) -> bool {
         let sides = [
@@ -351,7 +374,7 @@ impl World {
     fn take(&mut self, side: Side, on: usize, frame: Frame) {
         let result = match frame {
             Frame::Eoft => {
-                assert_eq!(side, Acceptor, "only the initiator ends the session here");
+                assert!(self.ended_first[side.other() as usize]);
                 assert!(self.sets[side as usize].handle_eoft());
                 Ok(())
             }
@@ -560,19 +583,28 @@ impl World {
 
     /// What has to hold when the session is over.
     fn check_end(mut self) {
-        let ended = self.is_ended();
-        if ended {
-            assert!(self.published && self.done[1], "the file isn't done");
+        let [done, acceptor_done] = self.ended_first;
+        if done && self.is_ended() {
             assert_eq!(self.answerer.unfinished(), 0, "a call isn't done");
             assert!(self.works.is_empty());
+        }
+        if acceptor_done {
+            assert!(self.acceptor_is_idle(), "something isn't done there");
+            let whole = self.published || self.held.is_empty() || self.bounds.download;
+            assert!(whole, "a part of the file is left there");
+        }
+        if done {
+            // Though EOFT be lost: the session is over in order for the acceptor too.
+            assert!(self.published && self.done[1], "the file isn't done");
         } else {
+            // What it has open is broken off, whether it read EOFT or lost its channels.
             let lost = Fault::new(Code::ConnectionLost, "go on", "the channels are gone");
             self.caller.end(&lost);
             self.give_out();
         }
         for fate in &self.fates {
             assert!(fate.answered != fate.abandoned, "{fate:?}");
-            let whole = fate.carried_out || !ended || fate.abandoned;
+            let whole = fate.carried_out || !done || fate.abandoned;
             assert!(whole, "{fate:?}");
         }
     }
@@ -653,7 +685,8 @@ impl crate::World for World {
                 }
             }
         }
-        if running && self.bounds.breaks > 0 {
+        // EOFT may be lost with its channel too.
+        if self.bounds.breaks > 0 {
             let whole = (0..self.links.len()).filter(|i| {
                 !self.links[*i].cut && SIDES.into_iter().any(|s| !self.end(s, *i).gone)
             });
@@ -663,11 +696,15 @@ impl crate::World for World {
             let index = ChannelIndex(i as u32);
             self.links[i].ends[0].gone || self.sets[0].is_leaving(index)
         };
-        if running && self.bounds.joins > 0 && (0..self.links.len()).any(leaving) {
+        let joins = running && !self.has_ended(Acceptor);
+        if joins && self.bounds.joins > 0 && (0..self.links.len()).any(leaving) {
             events.push(Event::Join);
         }
-        if running && self.all_done() {
-            events.extend(self.usable(Initiator).into_iter().map(Event::End));
+        for side in SIDES.into_iter().filter(|s| !self.has_ended(*s)) {
+            if self.may_end(side) {
+                let usable = self.usable(side).into_iter();
+                events.extend(usable.map(|on| Event::End(side, on)));
+            }
         }
         events
     }
@@ -751,12 +788,13 @@ impl crate::World for World {
                 self.bounds.joins -= 1;
                 self.join();
             }
-            Event::End(on) => {
-                assert!(self.sets[Initiator as usize].end(true));
-                self.push(Initiator, on, Packet::Frame(Frame::Eoft));
-                for on in self.open(Initiator) {
-                    self.push(Initiator, on, Packet::Close);
-                    let end = self.end_mut(Initiator, on);
+            Event::End(side, on) => {
+                assert!(self.sets[side as usize].end(true));
+                self.ended_first[side as usize] = true;
+                self.push(side, on, Packet::Frame(Frame::Eoft));
+                for on in self.open(side) {
+                    self.push(side, on, Packet::Close);
+                    let end = self.end_mut(side, on);
                     end.gone = true;
                     end.incoming.clear();
                 }
@@ -823,6 +861,7 @@ fn instance(script: Vec<Call>, at_once: usize) -> Bounds {
         joins: 0,
         silences: 0,
         last: [false, true],
+        acceptor_ends: false,
     }
 }
 
@@ -949,6 +988,38 @@ fn calls_while_all_channels_are_replaced() {
         leaves: 2,
         joins: 2,
         ..instance(vec![remove("a")], 1)
+    });
+}
+
+/// Rules S-30 and S-31: before, between and after what the initiator asks for, which may be on its
+/// way then; and with a channel that breaks, with EOFT perhaps.
+#[test]
+fn either_side_ends_the_session_and_a_channel_breaks() {
+    for download in [false, true] {
+        explore(Bounds {
+            download,
+            acceptor_ends: true,
+            ..instance(vec![remove("a")], 1)
+        });
+        explore(Bounds {
+            download,
+            breaks: 1,
+            acceptor_ends: true,
+            ..instance(vec![], 1)
+        });
+    }
+    explore(Bounds {
+        blocks: 0,
+        abandons: 1,
+        breaks: 1,
+        acceptor_ends: true,
+        ..instance(vec![list()], 1)
+    });
+    explore(Bounds {
+        leaves: 1,
+        joins: 1,
+        acceptor_ends: true,
+        ..instance(vec![], 1)
     });
 }
 

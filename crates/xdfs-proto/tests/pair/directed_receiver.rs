@@ -309,6 +309,54 @@ fn x3_an_offer_names_the_digest_that_was_asked_for() {
 }
 
 #[test]
+fn x55_what_becomes_of_the_target_is_decided_by_who_asked() {
+    let mut receiver = fresh();
+    receiver.request(Request {
+        file: FileId(1),
+        path: b"source".to_vec(),
+        offset: 0,
+        length: None,
+        digest: KIND,
+        pack: None,
+    });
+    let said = Offer {
+        overwrite: true,
+        resume: Resume::Verify,
+        dry_run: true,
+        ..offer(1, Some(1024))
+    };
+    receiver
+        .handle_frame(A, Frame::Offer(said.clone()))
+        .expect("flags without a meaning");
+    let open = Output::Open(Offer {
+        overwrite: false,
+        resume: Resume::Never,
+        dry_run: false,
+        ..said.clone()
+    });
+    assert!(outputs(&mut receiver).contains(&open));
+    receiver
+        .opened(FileId(1), Vec::new(), BLOCK as u32, Vec::new())
+        .expect("an empty journal");
+    // The same offer with other flags is the same.
+    for again in [said, offer(1, Some(1024))] {
+        receiver
+            .handle_frame(B, Frame::Offer(again))
+            .expect("the offer that came before");
+    }
+    outputs(&mut receiver);
+    assert!(take(&mut receiver, A, 0, 1024), "it isn't forgotten");
+    receiver
+        .handle_frame(A, eofr(1024, zeros(1024)))
+        .expect("the end");
+    assert!(
+        outputs(&mut receiver)
+            .iter()
+            .any(|o| matches!(o, Output::Publish { .. }))
+    );
+}
+
+#[test]
 fn x4_nothing_comes_before_accept() {
     let mut receiver = fresh();
     violates(receiver.begin_block(A, &header(1, 0, 1)));

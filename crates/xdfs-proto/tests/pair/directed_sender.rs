@@ -328,6 +328,21 @@ fn x29_published_is_compared() {
 }
 
 #[test]
+fn x55_a_download_is_resumed_whatever_its_offer_says() {
+    let mut sender = Sender::new(Limits::default(), 1 << 40);
+    sender.channel_up(A, NOW);
+    let offer = Offer {
+        resume: Resume::Never,
+        ..offer(1, Some(4 * BLOCK))
+    };
+    sender.offer(offer, false);
+    sender
+        .handle_frame(A, accept(BLOCK as u32, &[(0, 3 * BLOCK)]), NOW)
+        .expect("the user over there wants it");
+    assert_eq!(send(&mut sender, A).range, range(3 * BLOCK, 4 * BLOCK));
+}
+
+#[test]
 fn x31_what_can_not_be_recognised_is_not_resumed() {
     for (tag, resume) in [(0, Resume::Trust), (1, Resume::Never)] {
         let mut sender = Sender::new(Limits::default(), 1 << 40);

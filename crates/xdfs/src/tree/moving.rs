@@ -255,11 +255,13 @@ impl<'a> Report<'a> {
         self.result.failed += 1;
         // A disk may fail when the names are made already.
         self.has_doubts |= matches!(fault.code, Code::Io | Code::NoSpace | Code::ReadOnly);
-        // The tree itself.
-        let of_root;
-        let fault = if path.is_empty() && fault.path.is_empty() {
-            of_root = fault.clone().path(&self.result.target);
-            &of_root
+        // A fault of a whole pack names none of its entries; an empty path is the tree itself.
+        let named;
+        let fault = if fault.path.is_empty() {
+            let is_root = path.is_empty();
+            let name = if is_root { &self.result.target } else { path };
+            named = fault.clone().path(name);
+            &named
         } else {
             fault
         };

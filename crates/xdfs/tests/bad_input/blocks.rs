@@ -4,9 +4,11 @@
 use std::net::TcpListener;
 use std::thread;
 
-use xdfs::{Code, Fault, LocalPlace, Side, TransferOptions};
+use xdfs::{
+    Call, Code, DigestKind, Fault, LocalPlace, Retry, Side, TransferOptions, TransferResult,
+};
 use xdfs_proto::digest::{Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Frame, Offer, Scope};
+use xdfs_proto::frame::{Accept, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::{ByteRange, FileId};
 
 use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
@@ -204,6 +206,15 @@ fn more_files_at_once_than_allowed() {
     }
     let (_, fault) = peer.exception();
     assert_fault(&fault, Code::LimitExceeded, Side::Remote, "/4");
+    // Rule S-33: the same may be offered here after that time, with a new number.
+    assert!(matches!(fault.retry, Retry::AfterMs(_)), "{fault}");
+    peer.send(&Frame::Cancel { file: FileId(1) });
+    assert!(matches!(peer.frame(), Frame::Cancel { .. }));
+    peer.send(&Frame::Xftsmu(Offer {
+        file: FileId(5),
+        ..offer("/4", Some(10))
+    }));
+    assert!(matches!(peer.frame(), Frame::Accept(_)));
     stage.still_serves();
 }
 
@@ -345,13 +356,14 @@ fn an_offset_of_the_user_past_the_end() {
     stage.nothing_published("file");
 }
 
-/// What a hostile server does after a client has registered its session; `file` is the first
-/// frame of the transfer.
-fn hostile_server(
+/// What a server does after a client has registered its session, told the first frame of the
+/// transfer; how that ended for the client, and what stands at the target of a download then.
+fn foreign_server(
     seed: u64,
     download: bool,
-    misbehave: impl FnOnce(&mut Peer, Frame) + Send,
-) -> Fault {
+    options: &TransferOptions,
+    behave: impl FnOnce(&mut Peer, Frame) + Send,
+) -> (Result<TransferResult, Fault>, Vec<u8>) {
     let folders = Folders::new(seed);
     let source = folders.make_here("source", 10_000);
     let target = folders.here("target");
@@ -366,27 +378,37 @@ fn hostile_server(
             assert!(matches!(peer.frame(), Frame::Session(_)));
             peer.send(&session_ok(1, 4096));
             let frame = peer.frame();
-            misbehave(&mut peer, frame);
+            behave(&mut peer, frame);
             peer.hold();
         });
         let client = client(addr, |options| {
             options.channels = Some(1);
             options.block_size = Some(4096);
         });
-        let options = TransferOptions {
-            overwrite: true,
-            ..TransferOptions::default()
-        };
         let transfer = if download {
-            client.download(b"/x", &LocalPlace::Path(target.clone()), &options)
+            client.download(b"/x", &LocalPlace::Path(target.clone()), options)
         } else {
-            client.upload(&LocalPlace::Path(source), b"/x", &options)
+            client.upload(&LocalPlace::Path(source), b"/x", options)
         };
-        let fault = finish(transfer.unwrap()).unwrap_err();
+        let result = finish(transfer.unwrap());
         drop(client);
-        assert_eq!(std::fs::read(&target).unwrap(), OLD);
-        fault
+        (result, std::fs::read(&target).unwrap())
     })
+}
+
+/// What a hostile server comes to: a fault at the client, whose target is as it was.
+fn hostile_server(
+    seed: u64,
+    download: bool,
+    misbehave: impl FnOnce(&mut Peer, Frame) + Send,
+) -> Fault {
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(seed, download, &options, misbehave);
+    assert_eq!(target, OLD);
+    result.unwrap_err()
 }
 
 fn accept_of(frame: &Frame) -> Accept {
@@ -491,4 +513,102 @@ fn a_server_that_sends_other_bytes_than_its_digest() {
         peer.send(&eofr(4096, digest(&[2; 4096])));
     });
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+}
+
+/// An offer that answers a request, and says how its target is to be treated.
+fn presumptuous(frame: &Frame, length: u64) -> Frame {
+    let Frame::Xftsm(request) = frame else {
+        panic!("{frame:?}")
+    };
+    Frame::Offer(Offer {
+        file: request.file,
+        overwrite: true,
+        resume: Resume::Verify,
+        dry_run: true,
+        ..offer("", Some(length))
+    })
+}
+
+/// Rule X-55: a dry run is nothing that a server could want of a download, nor may it say that
+/// what is there be replaced.
+#[test]
+fn a_server_that_decides_what_becomes_of_the_target() {
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(224, true, &options, |peer, frame| {
+        peer.send(&presumptuous(&frame, 4096));
+        assert!(matches!(peer.frame(), Frame::Accept(_)));
+        peer.block(0, &[1; 4096]);
+        peer.send(&eofr(4096, digest(&[1; 4096])));
+        assert!(matches!(peer.frame(), Frame::Published { .. }));
+    });
+    assert_eq!(result.unwrap().bytes, 4096);
+    assert!(target == [1; 4096]);
+
+    let options = TransferOptions {
+        // Or it would ask whether what stands there is the same.
+        resume: false,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(225, true, &options, |peer, frame| {
+        peer.send(&presumptuous(&frame, 4096));
+    });
+    assert_eq!(result.unwrap_err().code, Code::AlreadyExists);
+    assert_eq!(target, OLD);
+}
+
+/// Nor does this server say any of it.
+#[test]
+fn an_offer_says_nothing_of_the_target_of_a_download() {
+    let stage = Stage::new(230);
+    stage.folders.make_there("file", 1000);
+    let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
+    peer.send(&Frame::Xftsm(Request {
+        file: FileId(1),
+        path: b"/file".to_vec(),
+        offset: 0,
+        length: None,
+        digest: DigestKind::Crc64Nvme,
+        pack: None,
+    }));
+    match peer.frame() {
+        Frame::Offer(Offer {
+            overwrite: false,
+            resume: Resume::Never,
+            dry_run: false,
+            ..
+        }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rule F-26: what a server calls the target in a fault is for messages. The client asks for what
+/// stands there by the path of its user.
+#[test]
+fn a_path_that_a_server_tells_is_not_asked_for() {
+    let options = TransferOptions::default();
+    let (result, _) = foreign_server(226, false, &options, |peer, frame| {
+        let refusal = Fault::new(Code::AlreadyExists, "open the target", "it exists already");
+        peer.send(&Frame::Exception {
+            scope: Scope::File(accept_of(&frame).file),
+            fault: refusal.path("/srv/elsewhere"),
+        });
+        let Frame::Xpathm { id, call } = peer.frame() else {
+            panic!("it doesn't look whether that is the same")
+        };
+        match call {
+            Call::Stat { path, .. } => assert_eq!(path, b"/x"),
+            other => panic!("{other:?}"),
+        }
+        peer.send(&Frame::Answer {
+            id,
+            part: 0,
+            last: true,
+            answer: Err(Fault::new(Code::NotFound, "look at a path", "it is gone")),
+        });
+    });
+    let fault = result.unwrap_err();
+    assert_fault(&fault, Code::AlreadyExists, Side::Remote, "/srv/elsewhere");
 }

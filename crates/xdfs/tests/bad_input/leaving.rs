@@ -14,7 +14,7 @@ use crate::stage::Stage;
 use crate::support::{Folders, client, finish};
 
 /// A client whose session has one channel so far, that channel, and the listener of its server.
-fn session(channels: u32, limits: Limits) -> (Client, Peer, TcpListener) {
+pub(crate) fn session(channels: u32, limits: Limits) -> (Client, Peer, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr: SocketAddr = listener.local_addr().unwrap();
     let server: JoinHandle<(Peer, TcpListener)> = thread::spawn(move || {
@@ -35,7 +35,7 @@ fn session(channels: u32, limits: Limits) -> (Client, Peer, TcpListener) {
 }
 
 /// A channel that the client opens and that asks to join.
-fn joining(listener: &TcpListener) -> Peer {
+pub(crate) fn joining(listener: &TcpListener) -> Peer {
     let mut peer = accept(listener);
     peer.read_hello();
     peer.welcome();

@@ -13,6 +13,7 @@ mod calls;
 #[cfg(unix)]
 mod cancelled;
 mod changing;
+mod ending;
 mod leaving;
 mod listings;
 mod names;

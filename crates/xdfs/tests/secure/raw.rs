@@ -1,6 +1,8 @@
 //! A protected channel by hand, for what no client of the library does.
 
 use std::io::{ErrorKind, Read, Write};
+#[cfg(target_os = "linux")]
+use std::net::IpAddr;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
@@ -26,9 +28,22 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) fn open(addr: SocketAddr, trust: &TrustPolicy) -> Self {
+        Self::over(TcpStream::connect(addr).unwrap(), addr, trust)
+    }
+
+    /// Like [`Raw::open`], from this address of the machine.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn open_from(source: IpAddr, addr: SocketAddr, trust: &TrustPolicy) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::new(source, 0)).unwrap();
+        connect(&socket, &addr).unwrap();
+        Self::over(TcpStream::from(socket), addr, trust)
+    }
+
+    fn over(mut socket: TcpStream, addr: SocketAddr, trust: &TrustPolicy) -> Self {
         let host = addr.ip().to_string();
         let (config, verdict) = trust.client_config(&host, addr.port(), None).unwrap();
-        let mut socket = TcpStream::connect(addr).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut connection = ClientConnection::new(config, server_name(&host).unwrap()).unwrap();
         while connection.is_handshaking() {
