@@ -40,6 +40,8 @@ def join(base, *names):
 class Client(Session):
     """An initiator."""
 
+    initiates = True
+
     def __init__(self, host, port, channels=2, block=0, strict=False, log=None):
         super().__init__(0, log)
         self.address, self.files, self.results, self.retry = (host, port), 0, {}, 0.0

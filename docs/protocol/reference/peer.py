@@ -160,6 +160,8 @@ class Receiving:
 class Session:
     """What both sides do alike."""
 
+    initiates = False
+
     def __init__(self, block, log=None):
         self.block, self.log = block, log or (lambda text: None)
         self.selector = selectors.DefaultSelector()
@@ -654,10 +656,10 @@ class Session:
         self.file_done(frame["file"], fault, frame["failures"])
 
     def read_eoft(self):
-        """The peer is done: files past EOFR were published before (S-25)."""
+        """The peer is done: for an acceptor files past EOFR were published before (S-25)."""
         self.eoft_read = True
         for number, file in list(self.sending.items()):
-            if file.state == "ended":
+            if file.state == "ended" and not self.initiates:
                 self.close_file(number, None)
                 self.file_done(number, None, [])
         if not self.eoft_sent:
