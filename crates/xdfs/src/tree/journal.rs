@@ -68,6 +68,8 @@ pub(super) struct Keeper {
     is_usable: bool,
     /// The run before left nothing to do.
     was_whole: bool,
+    /// The target is at the server.
+    is_remote: bool,
     due: Instant,
     /// Where the tree goes, and whether the journal knows it with its number.
     root: Option<Root>,
@@ -121,6 +123,7 @@ pub(super) fn open(
     match open_at(folder, &path, key, options.begin_anew) {
         Ok(mut keeper) => {
             keeper.is_durable = options.durability != Durability::None;
+            keeper.is_remote = matches!(ends, Ends::Up(..));
             Ok(Some(keeper))
         }
         Err(fault) if fault.code == Code::Busy => Err(fault),
@@ -290,6 +293,7 @@ impl Keeper {
             is_busy: false,
             is_usable: true,
             was_whole: false,
+            is_remote: false,
             due: Instant::now() + FIRST_INTERVAL,
             root: None,
             is_durable: true,
@@ -330,7 +334,7 @@ impl Keeper {
                     let cause = "the same command has copied all of it before";
                     let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
                     let hint = "only what is missing is copied; --no-resume begins anew";
-                    report.warn(&fault.path(&root.path).hint(hint));
+                    report.warn(&self.of_target(fault, &root.path).hint(hint));
                 }
                 let root = Root {
                     source_inode,
@@ -343,7 +347,8 @@ impl Keeper {
             None if self.earlier.is_empty() => {}
             _ => {
                 let fault = Fault::new(Code::Stale, "go on with the tree", cause);
-                report.warn(&fault.path(&root.path).hint("it begins anew"));
+                let fault = self.of_target(fault, &root.path);
+                report.warn(&fault.hint("it begins anew"));
             }
         }
         self.earlier = Arc::default();
@@ -352,6 +357,16 @@ impl Keeper {
         let _ = journal.clear().and_then(|()| journal.begin_run());
         drop(journal);
         Ok(None)
+    }
+
+    /// What there is to say of the target.
+    fn of_target(&self, fault: Fault, path: &[u8]) -> Fault {
+        let fault = fault.path(path);
+        if self.is_remote {
+            fault.remote()
+        } else {
+            fault
+        }
     }
 
     /// Says where the tree goes. That is on the disk before anything is made there: the run after
