@@ -29,10 +29,10 @@ const GRACE: Duration = Duration::from_secs(1);
 const FRESH_MAX: u64 = 200_000;
 /// Journals that nobody went on with for so long are removed.
 const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
-const SECOND_NS: i64 = 1_000_000_000;
 /// Likewise journals of runs that left nothing to do. The same command knows by them what it did if
 /// its end wasn't heard: after a lost connection to the machine, or a power cut.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const SECOND_NS: i64 = 1_000_000_000;
 /// How names of journals begin and end.
 const NAME: (&str, &str) = ("tree-", ".journal");
 /// How those end of runs that left nothing to do.
