@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::names_unix::{ENTER, FIND, Handle, mode_of, owner, timestamps};
+use super::convert_unix::{mode_of, owner, timestamps};
+use super::names_unix::{ENTER, FIND, Handle};
 use super::unix::{Dir, READ};
 use super::{ResolveError, SyncKind, Xattr};
 

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::names_unix::{EachName, listed_kind};
-use super::unix::is_unsupported;
-use super::{ResolveError, SyncKind, Xattr, walk};
+use super::convert_unix::{is_unsupported, listed_kind};
+use super::{EachName, ResolveError, SyncKind, Xattr, walk};
 
 /// Bytes of names that are asked for at once.
 const NAMES_BYTES: usize = 32 << 10;

@@ -15,7 +15,10 @@
 
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
+#[cfg(unix)]
+mod convert_unix;
 #[cfg(not(unix))]
 mod entries_portable;
 #[cfg(unix)]
@@ -44,9 +47,9 @@ pub use entries_portable::{
 #[cfg(unix)]
 pub use entries_unix::{read, rewind, set_owner, set_times, set_xattr, sync_file_system, xattrs};
 #[cfg(not(unix))]
-pub use names_portable::{EachName, Handle, copy_range};
+pub use names_portable::{Handle, copy_range};
 #[cfg(unix)]
-pub use names_unix::{EachName, Handle, copy_range};
+pub use names_unix::{Handle, copy_range};
 #[cfg(not(unix))]
 pub use open_portable::{has_hung_up, is_without_reader};
 #[cfg(unix)]
@@ -85,6 +88,10 @@ pub enum FileKind {
     /// Something else.
     Other,
 }
+
+/// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
+/// if that is a number that lasts; decides whether there is to be another.
+pub type EachName<'a> = dyn FnMut(&[u8], Option<FileKind>, Option<u64>) -> ControlFlow<()> + 'a;
 
 impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,15 +3,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::portable::{Dir, meta_from};
-use super::{FileKind, Meta, ResolveError, Space};
-
-/// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
-/// if that is a number that lasts; decides whether there is to be another.
-pub type EachName<'a> = dyn FnMut(&[u8], Option<FileKind>, Option<u64>) -> ControlFlow<()> + 'a;
+use super::{EachName, Meta, ResolveError, Space};
 
 fn unsupported<T>() -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())

@@ -3,17 +3,16 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::unix::{DIRECTORY, Dir, is_unsupported, kind_of, meta_from, number};
-use super::{FileKind, Meta, ResolveError, Space};
+use super::convert_unix::{is_unsupported, meta_from, mode_of, owner, timestamps};
+use super::unix::{DIRECTORY, Dir};
+use super::{EachName, FileKind, Meta, ResolveError, Space};
 
 #[cfg(target_os = "linux")]
 use super::linux::open_beneath;
@@ -31,10 +30,6 @@ pub(super) const ENTER: OFlags = DIRECTORY;
 pub(super) const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
 pub(super) const FIND: OFlags = super::unix::READ;
-
-/// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
-/// if that is a number that lasts; decides whether there is to be another.
-pub type EachName<'a> = dyn FnMut(&[u8], Option<FileKind>, Option<u64>) -> ControlFlow<()> + 'a;
 
 impl Dir {
     /// Opens a directory by the ordinary rules, to look names up in it. It can't be listed or made
@@ -265,7 +260,7 @@ impl Dir {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
                 if name != b"." && name != b".." {
-                    let kind = listed_kind(entry.file_type());
+                    let kind = super::convert_unix::listed_kind(entry.file_type());
                     if each(name, kind, None).is_break() {
                         break;
                     }
@@ -284,35 +279,6 @@ impl Dir {
         #[cfg(not(target_os = "linux"))]
         false
     }
-}
-
-/// The kind that stands in a directory, if the file system keeps it there.
-pub(super) fn listed_kind(kind: FileType) -> Option<FileKind> {
-    (kind != FileType::Unknown).then(|| kind_of(kind))
-}
-
-pub(super) fn mode_of(mode: u32) -> Mode {
-    Mode::from_raw_mode(number(mode & 0o7777))
-}
-
-pub(super) fn timestamps(atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Timestamps {
-    const SECOND: i64 = 1_000_000_000;
-    let time = |ns: Option<i64>| Timespec {
-        tv_sec: ns.map_or(0, |ns| number(ns.div_euclid(SECOND))),
-        tv_nsec: ns.map_or(UTIME_OMIT, |ns| number(ns.rem_euclid(SECOND))),
-    };
-    Timestamps {
-        last_access: time(atime_ns),
-        last_modification: time(mtime_ns),
-    }
-}
-
-pub(super) fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<Gid>)> {
-    // What stands for "leave it" in the system call.
-    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-        return Err(Errno::INVAL.into());
-    }
-    Ok((uid.map(Uid::from_raw), gid.map(Gid::from_raw)))
 }
 
 /// Something that was found, held whatever happens to its name.

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::unix::{Dir, number};
+use super::convert_unix::mode_of;
+use super::unix::Dir;
 use super::{Handle, OpenHow};
 
 /// The flags of the system; never blocks on a pipe.
@@ -60,7 +61,7 @@ impl Dir {
         let name = OsStr::from_bytes(name);
         let file = rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(made_as))?;
         if let Some(mode) = mode {
-            let set = rustix::fs::fchmod(&file, Mode::from_raw_mode(number(mode & 0o7777)));
+            let set = rustix::fs::fchmod(&file, mode_of(mode));
             if let Err(error) = set {
                 let _ = self.remove(name.as_bytes());
                 return Err(error.into());

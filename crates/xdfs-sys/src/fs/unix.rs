@@ -9,10 +9,11 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{FileKind, Meta, ResolveError, Storage};
+use super::convert_unix::{is_unsupported, meta_from, number};
+use super::{Meta, ResolveError, Storage};
 
 #[cfg(target_os = "linux")]
 use super::linux::open_beneath;
@@ -199,58 +200,12 @@ impl Dir {
     }
 }
 
-/// Whether a call isn't offered: systems and file systems have several words for that.
-pub(super) fn is_unsupported(error: Errno) -> bool {
-    [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
-}
-
 /// What the system knows of an open file.
 ///
 /// # Errors
 /// What the system says.
 pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&rustix::fs::fstat(file)?))
-}
-
-pub(super) fn meta_from(stat: &Stat) -> Meta {
-    let time = |seconds: i64, nanoseconds: i64| {
-        seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(nanoseconds)
-    };
-    let blocks: u64 = number(stat.st_blocks);
-    let mode: u32 = number(stat.st_mode);
-    Meta {
-        kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
-        length: number(stat.st_size),
-        allocated: Some(blocks.saturating_mul(512)),
-        atime_ns: time(number(stat.st_atime), number(stat.st_atime_nsec)),
-        mtime_ns: time(number(stat.st_mtime), number(stat.st_mtime_nsec)),
-        ctime_ns: time(number(stat.st_ctime), number(stat.st_ctime_nsec)),
-        mode: Some(mode & 0o7777),
-        identity: Some((number(stat.st_dev), number(stat.st_ino))),
-        links: number(stat.st_nlink),
-        owner: Some(stat.st_uid),
-        group: Some(stat.st_gid),
-    }
-}
-
-pub(super) fn kind_of(kind: FileType) -> FileKind {
-    match kind {
-        FileType::RegularFile => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::Fifo => FileKind::Fifo,
-        FileType::Socket => FileKind::Socket,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        FileType::CharacterDevice => FileKind::CharacterDevice,
-        _ => FileKind::Other,
-    }
-}
-
-/// The fields of `stat` have other types on each system; one that doesn't fit reads as zero.
-pub(super) fn number<T: TryInto<U>, U: Default>(value: T) -> U {
-    value.try_into().unwrap_or_default()
 }
 
 /// Whether a file belongs to the user whom this process acts for.
