@@ -61,7 +61,7 @@ pub fn let_in(path: &Path) -> Result<(), String> {
 
 fn let_in_below(temporary: &Path, path: &Path) -> Result<(), String> {
     if !path.starts_with(temporary) {
-        return Err(format!("{} is no temporary folder", path.display()));
+        return Err(format!("{} is not a temporary directory", path.display()));
     }
     for folder in path.ancestors() {
         let mode = fs::metadata(folder).map_err(|error| error.to_string())?;

@@ -18,24 +18,24 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
-    lines: Arc<Lines>,
+    lines: Arc<OutputLines>,
     readers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    seen: Mutex<Seen>,
+struct OutputLines {
+    seen: Mutex<OutputSoFar>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct OutputSoFar {
     lines: Vec<String>,
     ended: usize,
 }
 
-impl Lines {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+impl OutputLines {
+    fn seen(&self) -> MutexGuard<'_, OutputSoFar> {
         self.seen.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -64,7 +64,7 @@ impl Guard {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(OutputLines::default());
         let mut readers = Vec::new();
         if let Some(stream) = child.stdout.take() {
             let lines = Arc::clone(&lines);

@@ -14,8 +14,8 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 
+use super::command::run;
 use super::image::Image;
-use super::run;
 use crate::tree::Random;
 
 /// What is written wholly or not at all, as a rule.
@@ -41,7 +41,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Disks {
     at: PathBuf,
-    all: Arc<Mutex<Shelf>>,
+    all: Arc<Mutex<DiskTable>>,
     session: Option<BackgroundSession>,
 }
 
@@ -51,7 +51,7 @@ impl Disks {
     /// # Errors
     /// This user can't mount, or the kernel has no FUSE.
     pub fn mount(at: &Path) -> io::Result<Self> {
-        let all = Arc::new(Mutex::new(Shelf::default()));
+        let all = Arc::new(Mutex::new(DiskTable::default()));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("xdfs-powercut".into())];
         let session = fuser::spawn_mount(Layer(Arc::clone(&all)), at, &config)?;
@@ -69,7 +69,7 @@ impl Disks {
         let mut shelf = lock(&self.all);
         shelf.last += 1;
         let number = shelf.last;
-        shelf.disks.insert(number, State::new(image, whole));
+        shelf.disks.insert(number, DiskState::new(image, whole));
         Disk {
             path: self.at.join(number.to_string()),
             number,
@@ -90,7 +90,7 @@ impl Drop for Disks {
 pub struct Disk {
     path: PathBuf,
     number: u64,
-    all: Arc<Mutex<Shelf>>,
+    all: Arc<Mutex<DiskTable>>,
 }
 
 impl Disk {
@@ -131,7 +131,7 @@ impl Disk {
 
     /// Cuts the power if it wasn't cut yet.
     pub fn cut(&self) {
-        self.with(State::cut);
+        self.with(DiskState::cut);
     }
 
     /// After a cut: lets go who waits for an answer. To be called when all who would believe it
@@ -153,7 +153,7 @@ impl Disk {
         image.unwrap_or_default()
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut DiskState) -> T) -> Option<T> {
         lock(&self.all).disks.get_mut(&self.number).map(act)
     }
 }
@@ -165,19 +165,19 @@ impl Drop for Disk {
     }
 }
 
-fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+fn lock(shelf: &Mutex<DiskTable>) -> MutexGuard<'_, DiskTable> {
     shelf.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
-    disks: HashMap<u64, State>,
+struct DiskTable {
+    disks: HashMap<u64, DiskState>,
     last: u64,
 }
 
 /// One disk.
 #[derive(Debug)]
-struct State {
+struct DiskState {
     /// What is read.
     now: Image,
     /// What survives whatever happens.
@@ -190,18 +190,18 @@ struct State {
     events: u64,
     has_failed: bool,
     after_cut: Option<Image>,
-    held: Vec<Held>,
+    held: Vec<HeldReply>,
     is_released: bool,
 }
 
 /// An answer that is held back.
 #[derive(Debug)]
-enum Held {
+enum HeldReply {
     Write(ReplyWrite, u32),
     Flush(ReplyEmpty),
 }
 
-impl Held {
+impl HeldReply {
     fn done(self) {
         match self {
             Self::Write(reply, count) => reply.written(count),
@@ -217,7 +217,7 @@ impl Held {
     }
 }
 
-impl State {
+impl DiskState {
     fn new(image: &Image, whole: &'static [Range<u64>]) -> Self {
         Self {
             now: image.clone(),
@@ -320,7 +320,7 @@ impl State {
     }
 
     /// Answers, or holds the answer back.
-    fn answer(&mut self, reply: Held, done: bool) {
+    fn answer(&mut self, reply: HeldReply, done: bool) {
         if !done {
             reply.fail();
         } else if self.after_cut.is_some() && !self.is_released {
@@ -332,7 +332,7 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Layer(Arc<Mutex<Shelf>>);
+struct Layer(Arc<Mutex<DiskTable>>);
 
 impl Layer {
     fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
@@ -421,7 +421,7 @@ impl Filesystem for Layer {
         };
         let done = disk.write(offset, data);
         let count = u32::try_from(data.len()).unwrap_or(0);
-        disk.answer(Held::Write(reply, count), done);
+        disk.answer(HeldReply::Write(reply, count), done);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -435,7 +435,7 @@ impl Filesystem for Layer {
             return reply.error(Errno::EIO);
         };
         let done = disk.flush();
-        disk.answer(Held::Flush(reply), done);
+        disk.answer(HeldReply::Flush(reply), done);
     }
 }
 
@@ -443,14 +443,14 @@ impl Filesystem for Layer {
 mod tests {
     use super::*;
 
-    fn state() -> State {
+    fn state() -> DiskState {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::File::create(&path)
             .unwrap()
             .set_len(1 << 20)
             .unwrap();
-        State::new(
+        DiskState::new(
             &Image::load(&path).unwrap(),
             std::slice::from_ref(&(0x8000..0x9000)),
         )

@@ -10,6 +10,7 @@
 //! [`Neighbour`] is another program that uses the same file system. [`confined`] runs a test where
 //! all mounts and processes end with it.
 
+mod command;
 mod disk;
 mod image;
 mod neighbour;
@@ -17,7 +18,7 @@ mod volume;
 
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 pub use disk::{Disk, Disks, Plan};
 pub use image::Image;
@@ -68,21 +69,4 @@ pub fn confined(command: Command) -> io::Result<Command> {
         };
     }
     Ok(confined)
-}
-
-/// Runs a program of the system to its end; what it says on failure is the error.
-fn run(command: &mut Command) -> io::Result<()> {
-    let output = command.output().map_err(|error| {
-        let program = command.get_program().to_string_lossy();
-        io::Error::new(error.kind(), format!("{program}: {error}"))
-    })?;
-    ended(output.status, &output.stderr)
-}
-
-fn ended(status: ExitStatus, said: &[u8]) -> io::Result<()> {
-    if status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(said);
-    Err(io::Error::other(format!("{status}: {}", said.trim())))
 }

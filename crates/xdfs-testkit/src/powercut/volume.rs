@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::run;
+use super::command::run;
 use crate::wait;
 
 /// The one superblock of ext4, with what stands before it.
@@ -122,7 +122,7 @@ impl Volume {
             .find(|line| line.split(' ').nth(4) == Some(&at));
         let source = mount.and_then(|line| line.split(" - ").nth(1)?.split(' ').nth(1));
         let name = source.and_then(|source| source.strip_prefix("/dev/"));
-        let name = name.ok_or_else(|| io::Error::other(format!("{at} is no loop device")))?;
+        let name = name.ok_or_else(|| io::Error::other(format!("{at} is not a loop device")))?;
         let path = format!("/sys/block/{name}/queue/max_sectors_kb");
         std::fs::write(path, REQUEST_KIBIBYTES_MAX)
     }

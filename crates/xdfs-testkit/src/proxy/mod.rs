@@ -5,19 +5,23 @@
 //! connection (three or four with a delay), so it is for tests of what is right and not of what
 //! is fast.
 
+mod connection;
 mod plan;
 mod pump;
+mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use connection::{Connection, LOOK, reset_on_close};
 pub use plan::{Faults, Flip, Plan};
-use pump::{Connection, Direction, LOOK, Pump, reset_on_close};
+use pump::{Direction, Pump};
+use shared::{ProxyState, Shared};
 
 /// A proxy; dropping it cuts all connections and ends all of its threads.
 #[derive(Debug)]
@@ -25,32 +29,6 @@ pub struct FaultProxy {
     addr: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    up: AtomicU64,
-    down: AtomicU64,
-    stopped: AtomicBool,
-}
-
-#[derive(Debug)]
-struct State {
-    target: SocketAddr,
-    plan: Plan,
-    /// Plans of the next connections; each is used once, and before `plan`.
-    next: VecDeque<Plan>,
-    blocked: bool,
-    accepted: u64,
-    live: BTreeMap<u64, Arc<Connection>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
 }
 
 impl FaultProxy {
@@ -62,7 +40,7 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(ProxyState {
                 target,
                 plan: Plan::default(),
                 next: VecDeque::new(),

@@ -13,8 +13,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use tun_rs::SyncDevice;
 
-use super::line::{Fate, Line};
 use super::link::{Counters, Link};
+use super::one_way_link::{OneWayLink, PacketFate};
 use super::segment::{self, Shape};
 
 /// The largest frame: an IP packet with the header that offload puts before it.
@@ -84,7 +84,7 @@ impl Forwarder {
             from,
             to,
             header: if offload { segment::HEADER } else { 0 },
-            line: Line::new(link, seed),
+            line: OneWayLink::new(link, seed),
             scratch: vec![0; FRAME_MAX],
             start: Instant::now(),
             shared: Arc::clone(&shared),
@@ -170,7 +170,7 @@ struct Mover {
     to: Arc<SyncDevice>,
     /// Bytes before each packet.
     header: usize,
-    line: Line,
+    line: OneWayLink,
     scratch: Vec<u8>,
     start: Instant,
     shared: Arc<Shared>,
@@ -235,9 +235,9 @@ impl Mover {
         let now = self.now();
         let wire = u64::try_from(wire).unwrap_or(u64::MAX);
         match self.line.fate(now, 0, wire) {
-            Fate::Dropped => Shared::count(&self.shared.dropped, 1),
-            Fate::Kept => self.line.keep(now, len, wire),
-            Fate::Lost => Shared::count(&self.shared.lost, 1),
+            PacketFate::Dropped => Shared::count(&self.shared.dropped, 1),
+            PacketFate::Kept => self.line.keep(now, len, wire),
+            PacketFate::Lost => Shared::count(&self.shared.lost, 1),
         }
     }
 
@@ -252,12 +252,12 @@ impl Mover {
         for packet in all.clone() {
             let wire = bytes(shape.wire(&(packet..packet + 1)));
             match self.line.fate(now, ahead, wire) {
-                Fate::Kept => {
+                PacketFate::Kept => {
                     ahead += wire;
                     continue;
                 }
-                Fate::Dropped => Shared::count(&self.shared.dropped, 1),
-                Fate::Lost => Shared::count(&self.shared.lost, 1),
+                PacketFate::Dropped => Shared::count(&self.shared.dropped, 1),
+                PacketFate::Lost => Shared::count(&self.shared.lost, 1),
             }
             runs.push(first..packet);
             first = packet + 1;

@@ -23,11 +23,11 @@
 //! The example `wan` is all of this by hand: `cargo run -p xdfs-testkit --example wan -- --help`.
 
 mod forwarder;
-mod line;
 mod link;
 mod namespace;
+mod one_way_link;
+mod packet_store;
 mod segment;
-mod store;
 
 use std::ffi::OsStr;
 use std::io;
@@ -334,7 +334,7 @@ fn option_path(name: &str) -> io::Result<PathBuf> {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
     };
     if parts.len() < 3 || parts[0] != "net" || !parts.iter().all(plain) {
-        let why = format!("`{name}` is no option of a network");
+        let why = format!("`{name}` is not a network option");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     Ok(std::path::Path::new("/proc/sys").join(parts.join("/")))

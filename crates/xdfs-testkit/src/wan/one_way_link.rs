@@ -7,19 +7,19 @@
 use std::collections::VecDeque;
 
 use super::link::Link;
-use super::store::Store;
+use super::packet_store::PacketStore;
 use crate::tree::Random;
 
 /// What becomes of a packet that comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PacketFate {
     Dropped,
     Kept,
     Lost,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedPacket {
     /// Bytes in the store.
     len: usize,
     /// Bytes on the wire.
@@ -30,12 +30,12 @@ struct Entry {
 
 /// One direction.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct OneWayLink {
     link: Link,
     queue_bytes: u64,
     random: Random,
-    store: Store,
-    entries: VecDeque<Entry>,
+    store: PacketStore,
+    entries: VecDeque<QueuedPacket>,
     /// So many of `entries` are on the wire; the others wait.
     on_wire: usize,
     /// Bytes that wait.
@@ -48,13 +48,13 @@ pub(super) struct Line {
     last_due: u64,
 }
 
-impl Line {
+impl OneWayLink {
     pub(super) fn new(link: Link, seed: u64) -> Self {
         Self {
             link,
             queue_bytes: link.queue_bytes(),
             random: Random::new(seed),
-            store: Store::default(),
+            store: PacketStore::default(),
             entries: VecDeque::new(),
             on_wire: 0,
             waiting: 0,
@@ -81,9 +81,9 @@ impl Line {
 
     /// What becomes of a packet of `wire` bytes that comes now, behind `ahead` bytes that came
     /// with it and are not kept yet. To be asked once for each packet.
-    pub(super) fn fate(&mut self, now: u64, ahead: u64, wire: u64) -> Fate {
+    pub(super) fn fate(&mut self, now: u64, ahead: u64, wire: u64) -> PacketFate {
         if self.loses() {
-            return Fate::Lost;
+            return PacketFate::Lost;
         }
         self.advance(now);
         let idle = ahead == 0 && self.waiting == 0 && self.free_at <= now;
@@ -92,9 +92,9 @@ impl Line {
             waiting <= self.queue_bytes
         };
         if idle || self.link.bandwidth.is_none() || fits() {
-            Fate::Kept
+            PacketFate::Kept
         } else {
-            Fate::Dropped
+            PacketFate::Dropped
         }
     }
 
@@ -103,7 +103,7 @@ impl Line {
         self.store.keep(len);
         self.waiting = self.waiting.saturating_add(wire);
         let at = now;
-        self.entries.push_back(Entry { len, wire, at });
+        self.entries.push_back(QueuedPacket { len, wire, at });
         self.advance(now);
     }
 
@@ -186,9 +186,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Sends a packet of `wire` bytes and says what became of it.
-    fn send(line: &mut Line, now: u64, wire: u64) -> Fate {
+    fn send(line: &mut OneWayLink, now: u64, wire: u64) -> PacketFate {
         let fate = line.fate(now, 0, wire);
-        if fate == Fate::Kept {
+        if fate == PacketFate::Kept {
             line.room(2000).unwrap()[0] = 7;
             line.keep(now, 1, wire);
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     /// When all packets under way arrive, jumping from one event to the next.
-    fn arrivals(line: &mut Line) -> Vec<u64> {
+    fn arrivals(line: &mut OneWayLink) -> Vec<u64> {
         let mut times = Vec::new();
         while let Some(now) = line.next() {
             while let Some((bytes, due, _)) = line.arrived(now) {
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_perfect_link_only_delays() {
-        let mut line = Line::new(Link::delay(Duration::from_millis(25)), 1);
+        let mut line = OneWayLink::new(Link::delay(Duration::from_millis(25)), 1);
         for now in [0, 1, 1, 5 * MS] {
-            assert_eq!(send(&mut line, now, 1500), Fate::Kept);
+            assert_eq!(send(&mut line, now, 1500), PacketFate::Kept);
         }
         assert!(line.arrived(25 * MS - 1).is_none());
         assert_eq!(
@@ -227,9 +227,9 @@ mod tests {
     fn packets_follow_each_other_at_the_bandwidth() {
         // 1500 bytes at 1.5 MB/s take a millisecond.
         let link = Link::delay(Duration::from_millis(10)).with_bandwidth(1_500_000);
-        let mut line = Line::new(link, 1);
+        let mut line = OneWayLink::new(link, 1);
         for _ in 0..4 {
-            assert_eq!(send(&mut line, 0, 1500), Fate::Kept);
+            assert_eq!(send(&mut line, 0, 1500), PacketFate::Kept);
         }
         assert_eq!(
             arrivals(&mut line),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn rounding_adds_up_to_nothing() {
         // A packet takes 333.33 nanoseconds.
-        let mut line = Line::new(Link::default().with_bandwidth(3_000_000_000), 1);
+        let mut line = OneWayLink::new(Link::default().with_bandwidth(3_000_000_000), 1);
         for _ in 0..60 {
             send(&mut line, 0, 1000);
         }
@@ -256,25 +256,33 @@ mod tests {
             .with_bandwidth(1_500_000)
             .with_queue(3000)
             .with_jitter(Duration::ZERO);
-        let mut line = Line::new(link, 1);
+        let mut line = OneWayLink::new(link, 1);
         // One on the wire, two that wait.
         let fates: Vec<_> = (0..4).map(|_| send(&mut line, 0, 1500)).collect();
-        assert_eq!(fates, [Fate::Kept, Fate::Kept, Fate::Kept, Fate::Dropped]);
-        assert_eq!(send(&mut line, MS - 1, 1500), Fate::Dropped);
-        assert_eq!(send(&mut line, MS, 1500), Fate::Kept);
+        assert_eq!(
+            fates,
+            [
+                PacketFate::Kept,
+                PacketFate::Kept,
+                PacketFate::Kept,
+                PacketFate::Dropped
+            ]
+        );
+        assert_eq!(send(&mut line, MS - 1, 1500), PacketFate::Dropped);
+        assert_eq!(send(&mut line, MS, 1500), PacketFate::Kept);
         assert_eq!(arrivals(&mut line), [MS, 2 * MS, 3 * MS, 4 * MS]);
     }
 
     #[test]
     fn an_idle_link_takes_a_packet_without_a_queue() {
         let link = Link::default().with_bandwidth(1_500_000).with_queue(0);
-        let mut line = Line::new(link, 1);
-        assert_eq!(send(&mut line, 0, 1500), Fate::Kept);
-        assert_eq!(send(&mut line, MS / 2, 1), Fate::Dropped);
-        assert_eq!(send(&mut line, MS, 1500), Fate::Kept);
+        let mut line = OneWayLink::new(link, 1);
+        assert_eq!(send(&mut line, 0, 1500), PacketFate::Kept);
+        assert_eq!(send(&mut line, MS / 2, 1), PacketFate::Dropped);
+        assert_eq!(send(&mut line, MS, 1500), PacketFate::Kept);
         // What comes in one piece waits for itself.
-        assert_eq!(line.fate(9 * MS, 0, 1500), Fate::Kept);
-        assert_eq!(line.fate(9 * MS, 1500, 1500), Fate::Dropped);
+        assert_eq!(line.fate(9 * MS, 0, 1500), PacketFate::Kept);
+        assert_eq!(line.fate(9 * MS, 1500, 1500), PacketFate::Dropped);
     }
 
     #[test]
@@ -291,9 +299,9 @@ mod tests {
     #[test]
     fn losses_follow_from_the_seed_alone() {
         let fates = |seed, loss| {
-            let mut line = Line::new(Link::default().with_loss(loss), seed);
+            let mut line = OneWayLink::new(Link::default().with_loss(loss), seed);
             (0..10_000)
-                .map(|now| send(&mut line, now, 100) == Fate::Lost)
+                .map(|now| send(&mut line, now, 100) == PacketFate::Lost)
                 .collect::<Vec<_>>()
         };
         let lost = |fates: &[bool]| fates.iter().filter(|lost| **lost).count();
@@ -310,7 +318,7 @@ mod tests {
     #[test]
     fn jitter_changes_no_order() {
         let link = Link::delay(Duration::from_millis(10)).with_jitter(Duration::from_millis(5));
-        let mut line = Line::new(link, 9);
+        let mut line = OneWayLink::new(link, 9);
         for now in 0..1000 {
             send(&mut line, now * MS / 10, 100);
         }
@@ -328,7 +336,7 @@ mod tests {
     #[test]
     fn a_change_is_for_what_waits() {
         let link = Link::default().with_bandwidth(1000).with_queue(10_000);
-        let mut line = Line::new(link, 1);
+        let mut line = OneWayLink::new(link, 1);
         for _ in 0..3 {
             send(&mut line, 0, 1000);
         }
@@ -340,9 +348,9 @@ mod tests {
             "what waited is sent at once, and overtakes nothing"
         );
         line.set(2000 * MS, Link::default().with_loss(1.0));
-        assert_eq!(send(&mut line, 2000 * MS, 1), Fate::Lost);
+        assert_eq!(send(&mut line, 2000 * MS, 1), PacketFate::Lost);
         line.set(2000 * MS, Link::default());
-        assert_eq!(send(&mut line, 2000 * MS, 1), Fate::Kept);
+        assert_eq!(send(&mut line, 2000 * MS, 1), PacketFate::Kept);
         assert_eq!(arrivals(&mut line), [2000 * MS]);
     }
 }

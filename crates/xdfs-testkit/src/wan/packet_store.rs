@@ -22,12 +22,12 @@ struct Chunk {
 
 /// The packets; how long each one is, its user knows.
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(super) struct PacketStore {
     chunks: VecDeque<Chunk>,
     spare: Vec<Box<[u8]>>,
 }
 
-impl Store {
+impl PacketStore {
     /// Room for a packet of up to `len` bytes behind all others; `None` if too much is kept.
     pub(super) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
         let fits = |chunk: &Chunk| chunk.bytes.len() - chunk.filled >= len;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_as_they_went_in() {
-        let mut store = Store::default();
+        let mut store = PacketStore::default();
         let lengths = [60_000, 20, 1500, 65_535, 1, 0, 9000];
         let (mut next_in, mut next_out) = (0_usize, 0_usize);
         for round in 0..200 {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut store = Store::default();
+        let mut store = PacketStore::default();
         let mut kept = 0;
         while store.room(65_536).is_some() {
             store.keep(65_536);
@@ -139,6 +139,6 @@ mod tests {
             store.forget(65_536);
         }
         assert!(store.room(65_536).is_some());
-        assert!(Store::default().room(CHUNK_BYTES + 1).is_none());
+        assert!(PacketStore::default().room(CHUNK_BYTES + 1).is_none());
     }
 }
