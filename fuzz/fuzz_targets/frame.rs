@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::frame::{AnswerPart, Exception, FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::{Code, Frame, Limits};
 
 fuzz_target!(|data: &[u8]| {
@@ -23,8 +23,8 @@ fuzz_target!(|data: &[u8]| {
     frame.encode(&mut bytes);
     // Codes that aren't known read as "internal", whose number is another one.
     let fault = match &frame {
-        Frame::Exception { fault, .. } => Some(fault),
-        Frame::Answer { answer, .. } => answer.as_ref().err(),
+        Frame::Exception(Exception { fault, .. }) => Some(fault),
+        Frame::Answer(AnswerPart { answer, .. }) => answer.as_ref().err(),
         _ => None,
     };
     if fault.is_none_or(|fault| fault.code != Code::Internal) {

@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_proto::frame::{AuthRequest, Frame, JoinRequest, SessionRequest, Start};
+use xdfs_proto::frame::{
+    AuthOk, AuthRequest, Challenge, Frame, JoinRequest, Proof, SessionRequest, Start,
+};
 use xdfs_proto::handshake::{
     Acceptor, AcceptorStep, Initiator, InitiatorStep, Purpose, take_frame,
 };
@@ -226,15 +228,15 @@ fuzz_target!(|data: &[u8]| {
                 user: "jane".to_owned(),
                 body: vec![4; 32],
             }),
-            _ if script & 2 != 0 => Frame::AuthOk {
+            _ if script & 2 != 0 => Frame::AuthOk(AuthOk {
                 user: "jane".to_owned(),
-            },
-            _ => Frame::Challenge(vec![5; 60]),
+            }),
+            _ => Frame::Challenge(Challenge(vec![5; 60])),
         };
         frame.encode(&mut bytes);
     }
     if how & 16 != 0 && how % 4 == 1 {
-        Frame::Proof(vec![6; 32]).encode(&mut bytes);
+        Frame::Proof(Proof(vec![6; 32])).encode(&mut bytes);
     }
     bytes.extend_from_slice(rest);
     let piece = usize::from(piece).max(1);

@@ -3,12 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_proto::ByteRange;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
-use xdfs_proto::frame::SourceTag;
-use xdfs_store::local::journal::{
-    Header, Publication, encode_publication, encode_records, parse,
-};
+use xdfs_proto::{ByteRange, SourceTag};
+use xdfs_store::local::journal::{Header, Publication, encode_publication, encode_records, parse};
 
 /// What is read must be written the same.
 fn read_any(bytes: &[u8]) {

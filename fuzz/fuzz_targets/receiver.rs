@@ -5,9 +5,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Cancel, Eofr, Hole, Offer, Request, Resume};
 use xdfs_proto::receiver::{Disposition, Output, Receiver};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet};
+use xdfs_proto::{
+    ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
+};
 
 const CHANNELS: usize = 4;
 /// Payload is zeros, of at most so many bytes.
@@ -153,21 +155,21 @@ fuzz_target!(|data: &[u8]| {
                     range.end = range.end.min(range.start.saturating_add(64 << 10));
                 }
                 let file = input.file();
-                receiver.handle_frame(channel, Frame::Hole { file, range })
+                receiver.handle_frame(channel, Frame::Hole(Hole { file, range }))
             }
             5 => {
                 let length = input.offset();
-                let frame = Frame::Eofr {
+                let frame = Frame::Eofr(Eofr {
                     file: input.file(),
                     length,
                     digest: digest(kind, length),
                     store_wait_permille: 0,
-                };
+                });
                 receiver.handle_frame(channel, frame)
             }
             6 => {
                 let file = input.file();
-                receiver.handle_frame(channel, Frame::Cancel { file })
+                receiver.handle_frame(channel, Frame::Cancel(Cancel { file }))
             }
             7 | 8 => {
                 if let Some((header, taken)) = slot.take() {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Offer, Resume, SourceTag};
+use xdfs_proto::frame::{Accept, Ack, Cancel, Offer, Published, Repeat, Resume};
 use xdfs_proto::sender::{Output, Sender};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet};
+use xdfs_proto::{
+    ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
+};
 
 const IN_FLIGHT: u64 = 1 << 20;
 const BLOCK_SIZE_MAX: u32 = 1 << 16;
@@ -92,7 +94,11 @@ fuzz_target!(|data: &[u8]| {
                     mtime_ns: None,
                     digest: kind,
                     overwrite: false,
-                    resume: if flags & 4 == 0 && !pack { Resume::Trust } else { Resume::Never },
+                    resume: if flags & 4 == 0 && !pack {
+                        Resume::Trust
+                    } else {
+                        Resume::Never
+                    },
                     dry_run: flags & 0x38 == 0x38,
                     pack,
                     sparse: false,
@@ -131,25 +137,25 @@ fuzz_target!(|data: &[u8]| {
             }
             2 => {
                 let data_frames = u64::from(input.u8() % 16);
-                sender.handle_frame(input.channel(), Frame::Ack { data_frames }, now)
+                sender.handle_frame(input.channel(), Frame::Ack(Ack { data_frames }), now)
             }
             3 => {
                 let (file, range) = (input.file(), input.range());
-                sender.handle_frame(input.channel(), Frame::Repeat { file, range }, now)
+                sender.handle_frame(input.channel(), Frame::Repeat(Repeat { file, range }), now)
             }
             4 => {
-                let frame = Frame::Published {
+                let frame = Frame::Published(Published {
                     file: input.file(),
                     length: input.offset(),
                     digest: DigestValue::None,
                     store_wait_permille: 0,
                     failures: xdfs_proto::pack::Failures::default(),
-                };
+                });
                 sender.handle_frame(input.channel(), frame, now)
             }
             5 => {
                 let file = input.file();
-                sender.handle_frame(input.channel(), Frame::Cancel { file }, now)
+                sender.handle_frame(input.channel(), Frame::Cancel(Cancel { file }), now)
             }
             6 => {
                 let fault = Fault::new(Code::Io, "read", "it failed");

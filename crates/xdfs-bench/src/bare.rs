@@ -2,7 +2,7 @@
 //!
 //! They read and send, receive and write, in pieces that fit a cache, and do nothing else: no
 //! protocol, no check value, no journal, no name that appears when all is there. What they cost is
-//! what the system charges for its copies. Started by a `Line` of `tool`.
+//! what the system charges for its copies. Started by a `CommandLine` of `tool`.
 
 use std::{
     fs::File,

@@ -1,8 +1,8 @@
 //! The side that asks of the group `calls`: calls about a path, many under way at once.
 //!
 //! A process of its own, so that its CPU time and memory are those of the library alone. It stats
-//! one path over one channel without protection, and prints one JSON line. Started by a `Line` of
-//! `session`.
+//! one path over one channel without protection, and prints one JSON line. Started by
+//! a `CommandLine` of `session`.
 
 use std::{collections::VecDeque, process::ExitCode, time::Instant};
 

@@ -7,27 +7,26 @@
 //!
 //! `main` builds the program under test, becomes a copy of itself with a network of its own
 //! (`isolation`), finds the tools (`tool`), runs the groups (`session`, which follows `plan` and
-//! measures with `meter`), samples a transfer (`profile`) and writes the report (`verdict`,
+//! measures with `meter`), samples a transfer (`profile`) and writes the report (`requirements`,
 //! `markdown`).
 
 #![forbid(unsafe_code)]
 
 mod bare;
 mod calls;
+mod command_line;
 mod content;
-mod far;
 mod isolation;
-mod line;
 mod machine;
 mod markdown;
 mod meter;
 mod options;
 mod plan;
-mod private;
 mod procfs;
 mod profile;
 mod program;
 mod protection;
+mod requirements;
 mod row;
 mod scratch;
 mod server;
@@ -37,8 +36,8 @@ mod strangers;
 mod tool;
 mod tree;
 mod tree_tool;
-mod tree_verdict;
 mod verdict;
+mod wan;
 
 use std::{
     fs,
@@ -163,7 +162,7 @@ fn run(options: &Options) -> Result<(), String> {
     let wants_profile = options.groups.contains(&Group::PrivateMem);
     let profile = wants_profile.then(|| profile::take(&session));
 
-    let verdicts = verdict::verdicts(&rows, options);
+    let verdicts = requirements::verdicts(&rows, options);
     let report = Report {
         machine: &machine,
         options,
@@ -172,7 +171,7 @@ fn run(options: &Options) -> Result<(), String> {
         verdicts: &verdicts,
         profile: profile.as_ref(),
     };
-    let page = markdown::render(report);
+    let page = markdown::render(report).map_err(|error| format!("writing the report: {error}"))?;
     match &options.markdown {
         Some(path) => {
             fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,14 +1,17 @@
-//! The report as a page of Markdown.
+//! The report as a page of Markdown: the text of `report.md.jinja`, with cells made here.
 //!
 //! Called by `main`; computes nothing beside medians and spreads.
 
-use std::fmt::Write as _;
+use minijinja::{
+    Environment, UndefinedBehavior, Value, context, syntax::SyntaxConfig, value::Serde,
+};
 
 use crate::{
     machine::Machine,
     options::{Group, Options},
-    plan, private,
+    plan,
     profile::Profile,
+    requirements::private::unopened,
     row::{Row, Run, megabytes},
     session::Note,
     statistics::Spread,
@@ -16,6 +19,9 @@ use crate::{
     tree::Shape,
     verdict::{Bound, Outcome, Verdict},
 };
+
+/// The page, without figures.
+const TEMPLATE: &str = include_str!("report.md.jinja");
 
 /// Everything that a report says.
 #[derive(Clone, Copy, Debug)]
@@ -35,470 +41,247 @@ pub(crate) struct Report<'a> {
 }
 
 /// Writes the page.
-pub(crate) fn render(report: Report<'_>) -> String {
-    let mut page = String::new();
-    head(&mut page, report.machine, report.options);
-    verdict_table(&mut page, report.verdicts);
-    for group in &report.options.groups {
-        let rows: Vec<&Row> = report
-            .rows
-            .iter()
-            .filter(|row| row.group == *group)
-            .collect();
-        section(&mut page, *group, &rows, report);
-        if *group == Group::PrivateMem {
-            profiles(&mut page, report.profile);
-        }
-    }
-    failures(&mut page, report.rows);
-    page
+///
+/// # Errors
+/// The template asks for something that isn't there.
+pub(crate) fn render(report: Report<'_>) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    environment.set_syntax(syntax.keep_trailing_newline(true).build()?);
+    environment.add_filter("mib", |bytes: u64| bytes >> 20);
+    environment.add_filter("cell", cell);
+    let Report {
+        machine, options, ..
+    } = report;
+    let groups = options.groups.iter().map(|group| section(*group, report));
+    let failed = report.rows.iter().filter(|row| row.failure.is_some());
+    environment.render_str(
+        TEMPLATE,
+        context! {
+            machine => Serde(machine),
+            memory_gib => format!("{:.1}", machine.memory_mib as f64 / 1024.0),
+            quick => options.quick,
+            repetitions => options.repetitions,
+            tiny_runs => plan::runs_per_repetition(Group::Tiny, options.quick),
+            shm_bytes => options.shm_bytes,
+            disk_bytes => options.disk_bytes,
+            memory_bytes => options.memory_bytes,
+            long_bytes => options.memory_bytes * plan::LONG,
+            private_bytes => options.private_bytes,
+            opening_bytes => plan::OPENING_BYTES,
+            few_channels => plan::FEW_CHANNELS,
+            many_channels => plan::MANY_CHANNELS,
+            slow_tree_s => plan::SLOW_TREE_S.to_string(),
+            verdicts => report.verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            groups => groups.collect::<Vec<_>>(),
+            profile => report.profile.map(profile),
+            failed => failed.map(failure).collect::<Vec<_>>(),
+        },
+    )
 }
 
-/// Adds a line; writing to a string can't fail.
-macro_rules! line {
-    ($page:expr) => { $page.push('\n') };
-    ($page:expr, $($argument:tt)*) => {{ let _ = writeln!($page, $($argument)*); }};
-}
-
-fn head(page: &mut String, machine: &Machine, options: &Options) {
-    line!(page, "# Benchmarks");
-    line!(page);
-    if options.quick {
-        line!(
-            page,
-            "**A quick run: it shows that everything runs; its figures mean nothing.**"
-        );
-        line!(page);
-    }
-    let arguments = match machine.isolation.arguments.as_str() {
-        "" => String::new(),
-        words => format!(" -- {words}"),
+fn verdict(verdict: &Verdict) -> Value {
+    let bound = match verdict.bound {
+        Bound::AtLeast => "at least",
+        Bound::AtMost => "at most",
     };
-    line!(page, "    cargo run --release -p xdfs-bench{arguments}");
-    line!(page);
-    let congestion_control = machine
-        .isolation
-        .congestion_control
-        .as_deref()
-        .unwrap_or("unknown congestion control");
-    line!(
-        page,
-        "Machine: {} cores, {}, {:.1} GiB, Linux {}; tmpfs folder on {}, disk folder on {}; \
-         loopback with {congestion_control}{}, TCP buffers up to {} (receive) and {} (send) bytes.",
-        machine.cores,
-        machine.model,
-        machine.memory_mib as f64 / 1024.0,
-        machine.kernel,
-        machine.shm_file_system,
-        machine.disk_file_system,
-        if machine.isolation.own_network {
-            " in a network namespace of its own"
-        } else {
-            ""
-        },
-        machine.tcp_buffers_max[0],
-        machine.tcp_buffers_max[1],
-    );
-    line!(page);
-    line!(page, "Measured: {}.", machine.versions.join(", "));
-    if machine.absent.is_empty() {
-        line!(page, "No rival is absent.");
-    } else {
-        line!(
-            page,
-            "Absent on this machine, and so not compared: {}.",
-            machine.absent.join(", ")
-        );
-    }
-    line!(page);
-    line!(
-        page,
-        "{} repetition(s), interleaved: each repetition runs every row of a group once (the tiny \
-         groups {} times), every other one in reverse order. Every run gets a fresh server, but \
-         for the tiny groups. {}Figures are medians, with smallest and largest in brackets. GB and \
-         MB are 10^9 and 10^6 bytes of payload. CPU is user and system time of client and server; \
-         memory is the peak resident size of each, the largest of all runs; \"other\" is the \
-         largest CPU time that the rest of the machine took during a run: rows with much of it \
-         were disturbed. n is the number of channels asked for, \"own\" the tool's own choice. The \
-         first copy of every row is compared with its source byte by byte, but for trees.",
-        options.repetitions,
-        plan::runs_per_repetition(Group::Tiny, options.quick),
-        if options.quick {
-            ""
-        } else {
-            "Before it as much memory as the run needs is touched and freed. "
-        },
-    );
-    line!(page);
-}
-
-fn verdict_table(page: &mut String, verdicts: &[Verdict]) {
-    line!(page, "## Required and reached");
-    line!(page);
-    line!(
-        page,
-        "Ratios are taken within a repetition; their median is judged. Against GridFTP, xdfs runs \
-         with its own choice of channels and GridFTP with the best of its settings in the tables."
-    );
-    line!(page);
-    line!(page, "| what | required | measured | | figures |");
-    line!(page, "|---|---:|---:|---|---|");
-    for verdict in verdicts {
-        let bound = match verdict.bound {
-            Bound::AtLeast => "at least",
-            Bound::AtMost => "at most",
-        };
-        let outcome = match verdict.outcome {
+    let unit = verdict.unit;
+    context! {
+        what => &verdict.what,
+        required => verdict.required.map_or_else(
+            || format!("- {unit}"),
+            |value| format!("{bound} {value} {unit}"),
+        ),
+        measured => figure(verdict.measured, 2),
+        outcome => match verdict.outcome {
             Outcome::NotMeasured => "not measured",
             Outcome::Reached => "reached",
             Outcome::Reported => "reported",
             Outcome::Short => "**short**",
-        };
-        let unit = verdict.unit;
-        let required = verdict.required.map_or_else(
-            || format!("- {unit}"),
-            |value| format!("{bound} {value} {unit}"),
-        );
-        line!(
-            page,
-            "| {} | {required} | {} | {outcome} | {} |",
-            cell(&verdict.what),
-            figure(verdict.measured, 2),
-            cell(&verdict.detail),
-        );
+        },
+        detail => &verdict.detail,
     }
-    line!(page);
 }
 
-fn section(page: &mut String, group: Group, rows: &[&Row], report: Report<'_>) {
-    let (title, note) = heading(group, report);
-    line!(page, "## {title}");
-    line!(page);
-    line!(page, "{note}");
-    line!(page);
-    for note in report.notes.iter().filter(|note| note.group == group) {
-        line!(page, "{}", note.text);
-        line!(page);
+fn section(group: Group, report: Report<'_>) -> Value {
+    let rows: Vec<&Row> = report.rows.iter().filter(|r| r.group == group).collect();
+    let columns = columns(group);
+    let cells = |row: &&Row| columns.iter().map(|column| (column.2)(row)).collect();
+    let notes = report.notes.iter().filter(|note| note.group == group);
+    let shape = Shape::of(group, report.options.quick);
+    context! {
+        name => group.name(),
+        files => shape.map_or(0, |shape| shape.files),
+        megabytes => shape.map_or(0, Shape::bytes) / 1_000_000,
+        notes => notes.map(|note| note.text.clone()).collect::<Vec<_>>(),
+        heads => columns.iter().map(|column| column.0).collect::<Vec<_>>(),
+        rules => columns.iter().map(|column| column.1).collect::<Vec<_>>(),
+        rows => rows.iter().map(cells).collect::<Vec<Vec<String>>>(),
+        commands => commands(&rows),
     }
+}
+
+/// A column of a table: its head, the rule below that, and what stands in a cell.
+type Column = (&'static str, &'static str, fn(&Row) -> String);
+
+const LEFT: &str = "---";
+const RIGHT: &str = "---:";
+
+const WAY: Column = ("way", LEFT, |row| row.direction.name().to_owned());
+const TOOL: Column = ("tool", LEFT, tool);
+const CHANNELS: Column = ("n", RIGHT, channels);
+const RUNS: Column = ("runs", RIGHT, |row| row.runs.len().to_string());
+const RATE: Column = ("GB/s", RIGHT, |row| figure(row.spread(Run::rate), 2));
+const CPU_PER_GB: Column = ("CPU s/GB", RIGHT, |row| {
+    median(row.spread(Run::cpu_per_gb), 2)
+});
+const CLIENT_MB: Column = ("client MB", RIGHT, |row| {
+    most(row, |run| megabytes(run.client_peak_kib), 1)
+});
+const SERVER_MB: Column = ("server MB", RIGHT, |row| {
+    most(row, |run| megabytes(run.server_peak_kib), 1)
+});
+const OTHER_CPU: Column = ("other s", RIGHT, |row| {
+    most(row, |run| run.other_cpu_seconds, 2)
+});
+
+/// The columns of the table of a group.
+fn columns(group: Group) -> Vec<Column> {
     match group {
-        Group::Tiny | Group::PrivateTiny => tiny_table(page, rows),
-        Group::Mem | Group::Channels | Group::PrivateMem => memory_table(page, rows),
-        Group::Shm | Group::Disk | Group::Saturation | Group::PrivateShm => {
-            file_table(page, rows);
-        }
-        Group::PrivateChannels => opening_table(page, rows),
-        Group::Calls => item_table(page, rows, "calls/s"),
-        Group::TreeA
+        Group::Tiny | Group::PrivateTiny => vec![
+            WAY,
+            TOOL,
+            ("ms", RIGHT, |row| {
+                figure(row.spread(|run| run.command_seconds * 1e3), 1)
+            }),
+            RUNS,
+        ],
+        Group::Mem | Group::Channels | Group::PrivateMem => vec![
+            WAY,
+            TOOL,
+            CHANNELS,
+            RATE,
+            ("GB/s, whole command", RIGHT, |row| {
+                median(row.spread(Run::command_rate), 2)
+            }),
+            CPU_PER_GB,
+            CLIENT_MB,
+            SERVER_MB,
+            OTHER_CPU,
+        ],
+        Group::Shm | Group::Disk | Group::Saturation | Group::PrivateShm => vec![
+            WAY,
+            ("MB", RIGHT, |row| (row.bytes / 1_000_000).to_string()),
+            TOOL,
+            CHANNELS,
+            RATE,
+            ("of that sync s", RIGHT, |row| {
+                median(row.spread(|run| run.sync_seconds), 2)
+            }),
+            CPU_PER_GB,
+            CLIENT_MB,
+            SERVER_MB,
+            OTHER_CPU,
+        ],
+        Group::PrivateChannels => vec![
+            WAY,
+            TOOL,
+            CHANNELS,
+            ("ms", RIGHT, |row| {
+                figure(row.spread(|run| run.command_seconds * 1e3), 0)
+            }),
+            ("not opened", RIGHT, |row| most(row, unopened, 0)),
+            ("CPU s", RIGHT, |row| {
+                let both = |run: &Run| run.client_cpu_seconds + run.server_cpu_seconds;
+                median(row.spread(both), 2)
+            }),
+            CLIENT_MB,
+            SERVER_MB,
+            OTHER_CPU,
+            RUNS,
+        ],
+        Group::Calls
+        | Group::TreeA
         | Group::TreeB
         | Group::TreeC
         | Group::TreeWan
         | Group::TreeWanNarrow
         | Group::TreeEmpty => {
-            item_table(page, rows, "files/s");
+            let items = match group {
+                Group::Calls => "calls/s",
+                _ => "files/s",
+            };
+            vec![
+                WAY,
+                TOOL,
+                ("s", RIGHT, |row| figure(row.spread(|run| run.seconds), 3)),
+                (items, RIGHT, |row| {
+                    figure(row.spread(Run::items_per_second), 0)
+                }),
+                ("MB/s", RIGHT, |row| {
+                    figure(row.spread(|run| run.rate() * 1e3), 1)
+                }),
+                ("CPU s client", RIGHT, |row| {
+                    median(row.spread(|run| run.client_cpu_seconds), 2)
+                }),
+                ("CPU s server", RIGHT, |row| {
+                    median(row.spread(|run| run.server_cpu_seconds), 2)
+                }),
+                CLIENT_MB,
+                SERVER_MB,
+                OTHER_CPU,
+                RUNS,
+            ]
         }
     }
-    line!(page);
-    commands(page, rows);
 }
 
-fn heading(group: Group, report: Report<'_>) -> (String, String) {
-    let options = report.options;
-    let mib = |bytes: u64| bytes >> 20;
-    let memory = "GB/s is payload received over the seconds of the transfer as iperf3 and `xdfs \
-                  perf` report them: without opening the connections at iperf3, while xdfs opens \
-                  all channels but the first within that time. GridFTP reports none, so its \
-                  rate is that of the whole command, which stands beside it for everyone.";
-    let source = if report.machine.cold_source {
-        "From a source that is not cached"
-    } else {
-        "From a source that may be cached"
+/// How each tool was run, once for each way.
+fn commands(rows: &[&Row]) -> Vec<Value> {
+    let mut seen = Vec::new();
+    let mut commands = Vec::new();
+    for row in rows.iter().filter(|row| !row.command.is_empty()) {
+        let kind = (row.tool, row.protection, row.direction);
+        if !seen.contains(&kind) {
+            seen.push(kind);
+            commands.push(context! { client => &row.command, server => row.server.as_deref() });
+        }
+    }
+    commands
+}
+
+/// The shares of a profile, or why there are none.
+fn profile(profile: &Result<Vec<Profile>, String>) -> Value {
+    let profiles = match profile {
+        Ok(profiles) => profiles,
+        Err(reason) => return context! { reason => reason },
     };
-    let durable = format!(
-        "{source} to a copy that is durable: the time is that of the client command and of making \
-         its file system durable (`sync -f`) after it, for everyone."
-    );
-    match group {
-        Group::Mem => (
-            format!("Memory to memory, {} MiB", mib(options.memory_bytes)),
-            memory.to_owned(),
-        ),
-        Group::Shm => (
-            format!("A file of {} MiB, tmpfs to tmpfs", mib(options.shm_bytes)),
-            "The time is that of the whole client command. \"bare copies\" is no rival but a \
-             ruler: two processes that read and send, receive and write 256 KiB at a time on one \
-             connection, and do nothing else."
-                .to_owned(),
-        ),
-        Group::Disk => (
-            format!("A file of {} MiB, disk to disk", mib(options.disk_bytes)),
-            durable,
-        ),
-        Group::Tiny => (
-            "A file of 2 bytes, tmpfs to tmpfs".to_owned(),
-            "Wall clock of the whole client command; the server is up.".to_owned(),
-        ),
-        Group::Saturation => (
-            "A large file against a small one, on disk".to_owned(),
-            durable,
-        ),
-        Group::Channels => (
-            format!(
-                "From few channels to many, memory to memory, {} MiB",
-                mib(options.memory_bytes * plan::LONG)
-            ),
-            memory.to_owned(),
-        ),
-        Group::PrivateShm => (
-            format!(
-                "A file of {} MiB, tmpfs to tmpfs, over private channels",
-                mib(options.private_bytes)
-            ),
-            format!("The time is that of the whole client command. {PROTECTIONS}"),
-        ),
-        Group::PrivateMem => (
-            format!(
-                "Memory to memory over private channels, {} MiB",
-                mib(options.memory_bytes)
-            ),
-            format!("{memory} {PROTECTIONS}"),
-        ),
-        Group::PrivateTiny => (
-            "A file of 2 bytes, tmpfs to tmpfs, over a private channel".to_owned(),
-            format!("Wall clock of the whole client command; the server is up. {PROTECTIONS}"),
-        ),
-        Group::PrivateChannels => (
-            format!("Opening {} channels", plan::MANY_CHANNELS),
-            format!(
-                "Wall clock of the whole command that opens them and moves {} MiB from memory to \
-                 memory, which is enough that all channels are open before it is over. \
-                 {PROTECTIONS}",
-                mib(plan::OPENING_BYTES)
-            ),
-        ),
-        Group::TreeA
-        | Group::TreeB
-        | Group::TreeC
-        | Group::TreeWan
-        | Group::TreeWanNarrow
-        | Group::TreeEmpty => tree_heading(group, options),
-        Group::Calls => (
-            "Calls a second".to_owned(),
-            "The library asks for the attributes of one path, many calls under way at once, over \
-             one channel without protection: from the first to the last answer, the opening of \
-             the session left out."
-                .to_owned(),
-        ),
-    }
-}
-
-fn tree_heading(group: Group, options: &Options) -> (String, String) {
-    let shape = Shape::of(group, options.quick);
-    let files = shape.map_or(0, |shape| shape.files);
-    let megabytes = shape.map_or(0, Shape::bytes) / 1_000_000;
-    let command = "The time is that of the whole client command, into an empty folder that was \
-                   made before. The number of files and bytes and the content of a sample are \
-                   checked after every run.";
-    let link = if group == Group::TreeWanNarrow {
-        "adds 50 ms to each round trip, passes 1 Gbit/s each way and loses only what its queue of \
-         one round trip can't hold"
-    } else {
-        "adds 50 ms to each round trip and loses nothing"
-    };
-    let far = format!(
-        "Over an emulated link that {link}, between two hosts that are network namespaces."
-    );
-    let rivals = format!(
-        "\"cp\" copies without any network. \"tar over nc\" is `tar | nc | tar`, up to the end of \
-         the tar that unpacks. rclone sends by sftp to OpenSSH's server and fetches from nginx, or \
-         from its own http server where nginx is not there. A rival whose run took more than \
-         {} s is not run again.",
-        plan::SLOW_TREE_S
-    );
-    let place = format!("{files} files, {megabytes} MB, tmpfs to tmpfs");
-    match group {
-        Group::TreeWan | Group::TreeWanNarrow => (
-            format!(
-                "{place}, far away{}",
-                if group == Group::TreeWan {
-                    ""
-                } else {
-                    " at 1 Gbit/s"
-                }
-            ),
-            format!("{far} {command} {PROTECTIONS}"),
-        ),
-        Group::TreeEmpty => (
-            format!("{files} empty files, tmpfs to tmpfs"),
-            format!("{command} They are copied once, whatever number of repetitions is asked for."),
-        ),
-        _ => (place, format!("{command} {rivals} {PROTECTIONS}")),
-    }
-}
-
-/// Runs by the number of things that they moved or asked for.
-fn item_table(page: &mut String, rows: &[&Row], items: &str) {
-    line!(
-        page,
-        "| way | tool | s | {items} | MB/s | CPU s client | CPU s server \
-         | client MB | server MB | other s | runs |"
-    );
-    line!(
-        page,
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
-    );
-    for row in rows {
-        line!(
-            page,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            row.direction.name(),
-            tool(row),
-            figure(row.spread(|run| run.seconds), 3),
-            figure(row.spread(Run::items_per_second), 0),
-            figure(row.spread(|run| run.rate() * 1e3), 1),
-            median(row.spread(|run| run.client_cpu_seconds), 2),
-            median(row.spread(|run| run.server_cpu_seconds), 2),
-            most(row, |run| megabytes(run.client_peak_kib), 1),
-            most(row, |run| megabytes(run.server_peak_kib), 1),
-            most(row, |run| run.other_cpu_seconds, 2),
-            row.runs.len(),
-        );
-    }
-}
-
-/// What the words beside xdfs mean, and how the rival is set up.
-const PROTECTIONS: &str = "\"private\": xdfs as it is by default, TLS 1.3 and login by a key of \
-                           its own; \"clear\": login likewise, the payload not encrypted \
-                           (`--protect clear`); \"insecure\": neither. scp logs in by a key, \
-                           too, and uses aes128-gcm.";
-
-fn opening_table(page: &mut String, rows: &[&Row]) {
-    line!(
-        page,
-        "| way | tool | n | ms | not opened | CPU s | client MB | server MB | other s | runs |"
-    );
-    line!(page, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
-    for row in rows {
-        let cpu = |run: &Run| run.client_cpu_seconds + run.server_cpu_seconds;
-        line!(
-            page,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            row.direction.name(),
-            tool(row),
-            channels(row),
-            figure(row.spread(|run| run.command_seconds * 1e3), 0),
-            most(row, private::unopened, 0),
-            median(row.spread(cpu), 2),
-            most(row, |run| megabytes(run.client_peak_kib), 1),
-            most(row, |run| megabytes(run.server_peak_kib), 1),
-            most(row, |run| run.other_cpu_seconds, 2),
-            row.runs.len(),
-        );
-    }
-}
-
-/// Where the time goes in a private transfer.
-fn profiles(page: &mut String, profile: Option<&Result<Vec<Profile>, String>>) {
-    line!(page, "### Where the time goes in a private transfer");
-    line!(page);
-    match profile {
-        None => line!(page, "Not sampled."),
-        Some(Err(reason)) => line!(page, "Not sampled: {}.", cell(reason)),
-        Some(Ok(profiles)) => {
-            line!(
-                page,
-                "Samples of `perf` while n = {} channels move memory to memory, in percent of \
-                 those of the process.",
-                plan::FEW_CHANNELS
-            );
-            line!(page);
-            line!(page, "| way | side | % | in | symbol |");
-            line!(page, "|---|---|---:|---|---|");
-            for profile in profiles {
-                for share in &profile.shares {
-                    line!(
-                        page,
-                        "| {} | {} | {:.1} | {} | {} |",
-                        profile.direction.name(),
-                        profile.side,
-                        share.percent,
-                        cell(&share.object),
-                        cell(&share.symbol),
-                    );
-                }
+    let shares = profiles.iter().flat_map(|profile| {
+        profile.shares.iter().map(|share| {
+            context! {
+                direction => profile.direction.name(),
+                side => profile.side,
+                percent => format!("{:.1}", share.percent),
+                object => &share.object,
+                symbol => &share.symbol,
             }
-        }
-    }
-    line!(page);
+        })
+    });
+    context! { shares => shares.collect::<Vec<_>>() }
 }
 
-fn memory_table(page: &mut String, rows: &[&Row]) {
-    line!(
-        page,
-        "| way | tool | n | GB/s | GB/s, whole command | CPU s/GB \
-         | client MB | server MB | other s |"
-    );
-    line!(page, "|---|---|---:|---:|---:|---:|---:|---:|---:|");
-    for row in rows {
-        line!(
-            page,
-            "| {} | {} | {} | {} | {} | {} |",
-            row.direction.name(),
-            tool(row),
-            channels(row),
-            figure(row.spread(Run::rate), 2),
-            median(row.spread(Run::command_rate), 2),
-            cost(row),
-        );
+fn failure(row: &Row) -> Value {
+    context! {
+        group => row.group.name(),
+        direction => row.direction.name(),
+        tool => row.tool_name(),
+        channels => channels(row),
+        bytes => row.bytes,
+        runs => row.runs.len(),
+        reason => row.failure.as_deref(),
     }
-}
-
-fn file_table(page: &mut String, rows: &[&Row]) {
-    line!(
-        page,
-        "| way | MB | tool | n | GB/s | of that sync s | CPU s/GB \
-         | client MB | server MB | other s |"
-    );
-    line!(page, "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|");
-    for row in rows {
-        line!(
-            page,
-            "| {} | {} | {} | {} | {} | {} | {} |",
-            row.direction.name(),
-            row.bytes / 1_000_000,
-            tool(row),
-            channels(row),
-            figure(row.spread(Run::rate), 2),
-            median(row.spread(|run| run.sync_seconds), 2),
-            cost(row),
-        );
-    }
-}
-
-fn tiny_table(page: &mut String, rows: &[&Row]) {
-    line!(page, "| way | tool | ms | runs |");
-    line!(page, "|---|---|---:|---:|");
-    for row in rows {
-        let wall = row.spread(|run| run.command_seconds * 1e3);
-        line!(
-            page,
-            "| {} | {} | {} | {} |",
-            row.direction.name(),
-            tool(row),
-            figure(wall, 1),
-            row.runs.len(),
-        );
-    }
-}
-
-/// CPU, memory of both sides and disturbance: the last columns of a table.
-fn cost(row: &Row) -> String {
-    format!(
-        "{} | {} | {} | {}",
-        median(row.spread(Run::cpu_per_gb), 2),
-        most(row, |run| megabytes(run.client_peak_kib), 1),
-        most(row, |run| megabytes(run.server_peak_kib), 1),
-        most(row, |run| run.other_cpu_seconds, 2),
-    )
 }
 
 /// The largest value of a figure.
@@ -507,52 +290,6 @@ fn most(row: &Row, figure: fn(&Run) -> f64, digits: usize) -> String {
         || "-".to_owned(),
         |spread| format!("{:.digits$}", spread.high),
     )
-}
-
-/// How each tool was run, once for each way.
-fn commands(page: &mut String, rows: &[&Row]) {
-    let mut said = Vec::new();
-    for row in rows.iter().filter(|row| !row.command.is_empty()) {
-        let kind = (row.tool, row.protection, row.direction);
-        if said.contains(&kind) {
-            continue;
-        }
-        if said.is_empty() {
-            line!(page, "Run as, for instance:");
-            line!(page);
-        }
-        said.push(kind);
-        line!(page, "    {}", row.command);
-        if let Some(server) = &row.server {
-            line!(page, "        against {server}");
-        }
-    }
-    if !said.is_empty() {
-        line!(page);
-    }
-}
-
-fn failures(page: &mut String, rows: &[Row]) {
-    let failed: Vec<&Row> = rows.iter().filter(|row| row.failure.is_some()).collect();
-    if failed.is_empty() {
-        return;
-    }
-    line!(page, "## Failed");
-    line!(page);
-    for row in failed {
-        line!(
-            page,
-            "- {} {} {}, n = {}, {} bytes, after {} run(s): {}",
-            row.group.name(),
-            row.direction.name(),
-            row.tool_name(),
-            channels(row),
-            row.bytes,
-            row.runs.len(),
-            row.failure.as_deref().unwrap_or_default(),
-        );
-    }
-    line!(page);
 }
 
 fn tool(row: &Row) -> String {
@@ -596,11 +333,8 @@ fn cell(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        isolation::Isolation,
-        profile::Share,
-        protection::Protection,
-        tool::Direction,
-        verdict::{tests::row, verdicts},
+        isolation::Isolation, profile::Share, protection::Protection, requirements::verdicts,
+        tool::Direction, verdict::tests::row,
     };
 
     fn page() -> String {
@@ -645,6 +379,7 @@ mod tests {
             verdicts: &verdicts,
             profile: None,
         })
+        .unwrap()
     }
 
     /// A page of the groups of private channels.
@@ -675,6 +410,7 @@ mod tests {
             verdicts: &verdicts,
             profile: Some(profile),
         })
+        .unwrap()
     }
 
     #[test]
@@ -729,7 +465,8 @@ mod tests {
             notes: &notes,
             verdicts: &verdicts(&rows, &options),
             profile: None,
-        });
+        })
+        .unwrap();
         for wanted in [
             "## 2874 files, 147 MB, tmpfs to tmpfs, far away\n",
             "## 1000000 empty files",

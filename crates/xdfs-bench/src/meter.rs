@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{line::Line, procfs};
+use crate::{command_line::CommandLine, procfs};
 
 /// Time between two looks at the process trees.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -70,7 +70,7 @@ pub(crate) struct Conditions<'a> {
 /// Runs `line` and accounts for it.
 ///
 /// The error is one line for the report: the command could not start, failed, or hit the timeout.
-pub(crate) fn measure(line: &Line, conditions: Conditions<'_>) -> Result<Usage, String> {
+pub(crate) fn measure(line: &CommandLine, conditions: Conditions<'_>) -> Result<Usage, String> {
     let failed = |error: io::Error| format!("{}: {error}", line.program());
     let mut command = line.command();
     command
@@ -258,7 +258,7 @@ mod tests {
 
     fn run(script: &str, timeout: Duration) -> Result<Usage, String> {
         let folder = tempfile::tempdir().unwrap();
-        let line = Line::new("sh").args(["-c", script]);
+        let line = CommandLine::new("sh").args(["-c", script]);
         measure(
             &line,
             Conditions {
@@ -289,7 +289,7 @@ mod tests {
         )
         .unwrap_err();
         assert!(error.contains("3") && error.ends_with("why"), "{error}");
-        let missing = Line::new("/nonexistent/program");
+        let missing = CommandLine::new("/nonexistent/program");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         let conditions = Conditions {

@@ -16,7 +16,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    line::{Line, find_program},
+    command_line::{CommandLine, find_program},
     meter, plan,
     protection::Protection,
     scratch::Guard,
@@ -99,7 +99,7 @@ fn sample(
     let sides = [("client", client.child.id()), ("server", server.pid())];
     let mut samplers = Vec::new();
     for (side, pid) in sides {
-        let line = Line::new(perf)
+        let line = CommandLine::new(perf)
             // Not into the cache in the home of the user who measures.
             .args(["record", "-q", "--no-buildid-cache", "-F", FREQUENCY])
             .args(["-p", &pid.to_string(), "-o"])
@@ -147,7 +147,7 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn start(line: &Line, log: &Path, guard: &'a Guard) -> Result<Self, String> {
+    fn start(line: &CommandLine, log: &Path, guard: &'a Guard) -> Result<Self, String> {
         let failed = |error: io::Error| format!("{}: {error}", line.program());
         let output = File::create(log).map_err(failed)?;
         let child = line
@@ -276,7 +276,7 @@ mod tests {
         let guard = Guard::start(&[]).unwrap();
         let log = folder.path().join("log");
         let start = |script: &str| {
-            let line = Line::new("sh").args(["-c", script]);
+            let line = CommandLine::new("sh").args(["-c", script]);
             Running::start(&line, &log, &guard).unwrap()
         };
         let end = Instant::now() + PATIENCE;

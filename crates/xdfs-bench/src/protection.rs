@@ -11,7 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::line::Line;
+use crate::command_line::CommandLine;
 
 /// How the channels of a row are protected.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
@@ -74,7 +74,7 @@ impl Keys {
         }
         fs::create_dir_all(self.server.join("server"))?;
         fs::create_dir_all(&self.empty)?;
-        let keygen = Line::new(xdfs)
+        let keygen = CommandLine::new(xdfs)
             .args(["keygen", "--file", &text(&self.client.join(KEY))])
             .variable(FOLDER, text(&self.client));
         run(&keygen)?;
@@ -83,7 +83,7 @@ impl Keys {
     }
 
     /// A command of the client with its key.
-    pub(crate) fn client(&self, line: Line, protection: Protection) -> Line {
+    pub(crate) fn client(&self, line: CommandLine, protection: Protection) -> CommandLine {
         let line = match protection {
             Protection::None => return line.arg("--insecure"),
             Protection::Clear => line.args(["--protect", "clear"]),
@@ -94,7 +94,7 @@ impl Keys {
     }
 
     /// A server with its key that takes this kind of protection.
-    pub(crate) fn server(&self, line: Line, protection: Protection) -> Line {
+    pub(crate) fn server(&self, line: CommandLine, protection: Protection) -> CommandLine {
         match protection {
             Protection::None => line.arg("--insecure"),
             Protection::Clear => line
@@ -129,7 +129,7 @@ impl OpenSsh {
         if !self.folder.exists() {
             fs::create_dir_all(&self.folder)?;
             for name in ["host", "user"] {
-                let line = Line::new(keygen)
+                let line = CommandLine::new(keygen)
                     .args(["-q", "-t", "ed25519", "-N", "", "-C", "benchmark", "-f"])
                     .arg(text(&self.folder.join(name)));
                 run(&line)?;
@@ -189,7 +189,7 @@ impl OpenSsh {
 }
 
 /// Runs a command to its end; a failure carries what it said last.
-fn run(line: &Line) -> io::Result<()> {
+fn run(line: &CommandLine) -> io::Result<()> {
     let output = line.command().stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
@@ -248,7 +248,7 @@ mod tests {
     fn lines_of_both_sides() {
         let keys = Keys::at(Path::new("/w"));
         let client = |protection| {
-            keys.client(Line::new("xdfs").arg("cp"), protection)
+            keys.client(CommandLine::new("xdfs").arg("cp"), protection)
                 .to_string()
         };
         assert_eq!(client(Protection::None), "xdfs cp --insecure");
@@ -258,7 +258,7 @@ mod tests {
         );
         assert!(client(Protection::Clear).contains("cp --protect clear --key "));
         let server = |protection| {
-            keys.server(Line::new("xdfs").arg("serve"), protection)
+            keys.server(CommandLine::new("xdfs").arg("serve"), protection)
                 .to_string()
         };
         assert_eq!(server(Protection::None), "xdfs serve --insecure");
@@ -278,7 +278,7 @@ mod tests {
         let script = "#!/bin/sh\nfor path; do :; done\nmkdir -p \"${path%/*}\"\n\
                       echo secret >\"$path\"\n\
                       echo public >\"$path.pub\"; echo once >>\"$0.calls\"\n";
-        let line = Line::new("sh")
+        let line = CommandLine::new("sh")
             .args(["-c", r#"printf %s "$1" >"$2" && chmod 700 "$2""#, "sh"])
             .args([script, &text(&program)]);
         run(&line).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_failure_carries_the_last_words() {
-        let line = Line::new("sh").args(["-c", "echo no; echo why >&2; exit 3"]);
+        let line = CommandLine::new("sh").args(["-c", "echo no; echo why >&2; exit 3"]);
         let error = run(&line).unwrap_err().to_string();
         assert!(error.contains('3') && error.ends_with("why"), "{error}");
         assert!(!knows(Path::new("/nonexistent/xdfs"), "cp", "--protect"));

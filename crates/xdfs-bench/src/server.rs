@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{line::Line, meter, procfs, scratch::Guard};
+use crate::{command_line::CommandLine, meter, procfs, scratch::Guard};
 
 /// Longest wait for a server to listen.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl<'a> Server<'a> {
     ///
     /// The error is one line for the report.
     pub(crate) fn start(
-        line: &Line,
+        line: &CommandLine,
         port: Port,
         log: &Path,
         guard: &'a Guard,
@@ -156,11 +156,12 @@ mod tests {
     fn a_server_that_ends_at_once_says_why() {
         let folder = tempfile::tempdir().unwrap();
         let guard = Guard::start(&[]).unwrap();
-        let line = Line::new("sh").args(["-c", "echo no such root; exit 2"]);
+        let line = CommandLine::new("sh").args(["-c", "echo no such root; exit 2"]);
         let log = folder.path().join("log");
         let error = Server::start(&line, Port::Announced, &log, &guard).unwrap_err();
         assert!(error.contains("no such root"), "{error}");
-        let line = Line::new("sh").args(["-c", "echo listening on 127.0.0.1:7; exec sleep 60"]);
+        let line =
+            CommandLine::new("sh").args(["-c", "echo listening on 127.0.0.1:7; exec sleep 60"]);
         let server = Server::start(&line, Port::Announced, &log, &guard).unwrap();
         assert_eq!(server.port, 7);
         let pid = server.pid();

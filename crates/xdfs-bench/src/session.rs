@@ -14,9 +14,8 @@ use std::{
 };
 
 use crate::{
+    command_line::CommandLine,
     content,
-    far::Far,
-    line::Line,
     meter::{self, Conditions},
     options::{Group, Options},
     plan::{self, Job},
@@ -27,6 +26,7 @@ use crate::{
     tool::{Direction, Payload, Tool, Toolbox},
     tree::Shape,
     tree_tool,
+    wan::WanHosts,
 };
 
 /// What the group `calls` asks for, relative to its folder.
@@ -96,7 +96,7 @@ impl Session<'_> {
             let (tool, way) = (job.tool.name(), job.direction.name());
             note(format!("{tool} {way} is left out: it has no server here."));
         }
-        let far = match group.is_far().then(|| Far::new(group)).transpose() {
+        let far = match group.is_far().then(|| WanHosts::new(group)).transpose() {
             Ok(far) => far,
             Err(reason) => {
                 note(format!("Skipped: {reason}."));
@@ -173,7 +173,7 @@ impl Session<'_> {
         &'a self,
         job: &Job,
         repetition: u32,
-        (base, far): (&Path, Option<&Far>),
+        (base, far): (&Path, Option<&WanHosts>),
         servers: &mut Servers<'a>,
         row: &mut Row,
     ) -> Result<Run, String> {
@@ -248,7 +248,7 @@ impl Session<'_> {
         &'a self,
         job: &Job,
         payload: Payload<'_>,
-        (base, far): (&Path, Option<&Far>),
+        (base, far): (&Path, Option<&WanHosts>),
         row: &mut Row,
     ) -> Result<Option<Server<'a>>, String> {
         let broken = |error: io::Error| format!("the benchmark itself: {error}");
@@ -382,7 +382,7 @@ fn source(job: &Job) -> String {
 }
 
 /// A command as the report shows it.
-fn shown(line: &Line, base: &Path, work: &Path, port: u16) -> String {
+fn shown(line: &CommandLine, base: &Path, work: &Path, port: u16) -> String {
     let text = line
         .to_string()
         .replace(&*base.to_string_lossy(), "DIR")
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn shown_commands_name_no_machine() {
-        let line = Line::new("/usr/bin/xdfs")
+        let line = CommandLine::new("/usr/bin/xdfs")
             .args([
                 "cp",
                 "/s/xdfs-bench.1.0/shm/src/2",

@@ -3,7 +3,7 @@
 //! Not a statistics package: a benchmark row holds a handful of runs, so the median with the
 //! smallest and largest value says all that can honestly be said. Ratios are taken within a
 //! repetition, because a machine drifts over minutes by more than most tools differ, and only then
-//! summed up. Called by `verdict` and `markdown`.
+//! summed up. Called by `row`, `verdict` and `markdown`.
 
 /// Median, smallest and largest value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]

@@ -20,7 +20,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use socket2::{Domain, Socket, Type};
-use xdfs_proto::frame::{AuthRequest, Frame};
+use xdfs_proto::frame::{AuthRequest, Exception, Frame, Proof};
 use xdfs_proto::handshake::take_frame;
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{Code, Limits};
@@ -141,7 +141,7 @@ impl Stranger {
             Self::Auth => auth(&"u".repeat(255), PASSWORD, longest()).encode(&mut out),
             Self::Proof => {
                 auth("alice", PASSWORD, vec![0; 32]).encode(&mut out);
-                Frame::Proof(longest()).encode(&mut out);
+                Frame::Proof(Proof(longest())).encode(&mut out);
             }
         }
         out.pop();
@@ -309,14 +309,14 @@ impl Bench<'_> {
         peer.send(&out)?;
         match peer.frame()? {
             Frame::Challenge(_) => {}
-            Frame::Exception { fault, .. } => return Ok(Some(fault.code)),
+            Frame::Exception(Exception { fault, .. }) => return Ok(Some(fault.code)),
             other => return Err(other.name().into()),
         }
         let mut out = Vec::new();
-        Frame::Proof(vec![7; 32]).encode(&mut out);
+        Frame::Proof(Proof(vec![7; 32])).encode(&mut out);
         peer.send(&out)?;
         match peer.frame()? {
-            Frame::Exception { fault, .. } => Ok(Some(fault.code)),
+            Frame::Exception(Exception { fault, .. }) => Ok(Some(fault.code)),
             _ => Ok(None),
         }
     }
@@ -326,7 +326,7 @@ impl Bench<'_> {
         let mut out = hello();
         auth("", ANONYMOUS, Vec::new()).encode(&mut out);
         peer.send(&out)?;
-        Ok(matches!(peer.frame()?, Frame::AuthOk { .. }))
+        Ok(matches!(peer.frame()?, Frame::AuthOk(_)))
     }
 
     /// Strangers who send what they may and stay.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     bare, calls,
-    line::{Line, find_program},
+    command_line::{CommandLine, find_program},
     protection::{self, Keys, OpenSsh, Protection},
 };
 
@@ -65,6 +65,9 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// Those of a transfer between two hosts.
+    pub(crate) const BY_NETWORK: [Self; 2] = [Self::Up, Self::Down];
+
     /// The word in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -244,15 +247,15 @@ impl Toolbox {
     }
 
     /// The client of the group `calls`, which is this program itself.
-    pub(crate) fn calls_client(&self, count: u64, path: &str, port: u16) -> Line {
+    pub(crate) fn calls_client(&self, count: u64, path: &str, port: u16) -> CommandLine {
         self.line(BARE)
             .args([calls::COMMAND, &format!("xdfs://127.0.0.1:{port}/{path}")])
             .arg(count.to_string())
     }
 
     /// A command without arguments.
-    pub(crate) fn line(&self, name: &'static str) -> Line {
-        Line::new(self.path(name))
+    pub(crate) fn line(&self, name: &'static str) -> CommandLine {
+        CommandLine::new(self.path(name))
     }
 
     /// Only asked for tools that `has` has found; a bare name is looked up when it is run.
@@ -273,7 +276,7 @@ impl Toolbox {
         payload: Payload<'_>,
         port: u16,
         work: &Path,
-    ) -> io::Result<Option<Line>> {
+    ) -> io::Result<Option<CommandLine>> {
         let port = port.to_string();
         let address = format!("127.0.0.1:{port}");
         let root = match payload {
@@ -367,7 +370,7 @@ impl Toolbox {
         payload: Payload<'_>,
         channels: Option<u32>,
         (port, work): (u16, &Path),
-    ) -> Line {
+    ) -> CommandLine {
         let keys = Keys::at(work);
         match (tool, payload) {
             (Tool::Xdfs, Payload::Memory { bytes }) => keys.client(
@@ -421,7 +424,7 @@ impl Toolbox {
         place: &FilePlace<'_>,
         port: u16,
         work: &Path,
-    ) -> Line {
+    ) -> CommandLine {
         let settings = OpenSsh::at(work).client_file();
         let line = self
             .line("scp")
@@ -444,7 +447,7 @@ impl Toolbox {
         bytes: u64,
         channels: Option<u32>,
         port: u16,
-    ) -> Line {
+    ) -> CommandLine {
         let size = bytes.to_string();
         let streams = channels.map(|count| count.to_string());
         match tool {
@@ -498,7 +501,7 @@ impl Toolbox {
         place: &FilePlace<'_>,
         channels: Option<u32>,
         port: u16,
-    ) -> Line {
+    ) -> CommandLine {
         let up = direction == Direction::Up;
         let FilePlace {
             local_source,
@@ -561,7 +564,13 @@ impl Toolbox {
 }
 
 /// A run of `xdfs perf`, without what says how its channels are protected.
-fn perf(program: Line, direction: Direction, bytes: u64, channels: Option<u32>, port: u16) -> Line {
+fn perf(
+    program: CommandLine,
+    direction: Direction,
+    bytes: u64,
+    channels: Option<u32>,
+    port: u16,
+) -> CommandLine {
     let way = if direction == Direction::Down {
         "--download"
     } else {
@@ -578,7 +587,7 @@ fn perf(program: Line, direction: Direction, bytes: u64, channels: Option<u32>, 
 }
 
 /// The rest of a run of `xdfs cp`.
-fn copy(line: Line, direction: Direction, place: &FilePlace<'_>, port: u16) -> Line {
+fn copy(line: CommandLine, direction: Direction, place: &FilePlace<'_>, port: u16) -> CommandLine {
     let line = line.args(["-q", "-f"]);
     let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
     if direction == Direction::Up {

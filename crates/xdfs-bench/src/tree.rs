@@ -120,7 +120,7 @@ impl Shape {
     pub(crate) fn check(self, source: &Path, target: &Path) -> Result<(), String> {
         let failed = |error: io::Error| format!("looking at the copy: {error}");
         let found = count(target).map_err(failed)?;
-        let wanted = Found {
+        let wanted = TreeTotals {
             files: u64::from(self.files),
             folders: u64::from(self.folders),
             others: 0,
@@ -153,7 +153,7 @@ fn sample(files: u32) -> impl Iterator<Item = u32> {
 
 /// What is beneath a folder.
 #[derive(Debug, Default, Eq, PartialEq)]
-struct Found {
+struct TreeTotals {
     files: u64,
     folders: u64,
     /// What is neither.
@@ -161,8 +161,8 @@ struct Found {
     bytes: u64,
 }
 
-fn count(root: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
+fn count(root: &Path) -> io::Result<TreeTotals> {
+    let mut found = TreeTotals::default();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

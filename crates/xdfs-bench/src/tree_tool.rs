@@ -6,7 +6,7 @@
 use std::{fs, io, path::Path};
 
 use crate::{
-    line::Line,
+    command_line::CommandLine,
     protection::{Keys, OpenSsh, Protection},
     tool::{Direction, PREVIOUS, Payload, Tool, Toolbox},
 };
@@ -43,7 +43,7 @@ impl Toolbox {
         direction: Direction,
         base: &Path,
         (port, work): (u16, &Path),
-    ) -> io::Result<Option<Line>> {
+    ) -> io::Result<Option<CommandLine>> {
         let payload = Payload::File {
             base,
             source: SOURCE,
@@ -78,17 +78,18 @@ impl Toolbox {
         direction: Direction,
         base: &Path,
         (port, work): (u16, &Path),
-    ) -> Line {
+    ) -> CommandLine {
         let up = direction == Direction::Up;
         let (source, target) = (text(&base.join(SOURCE)), text(&base.join(TARGET)));
         // From and to, of which one is remote.
-        let ends = |line: Line, remote: &dyn Fn(&str) -> String, path: fn(&str) -> String| {
-            if up {
-                line.arg(path(&source)).arg(remote(TARGET))
-            } else {
-                line.arg(remote(SOURCE)).arg(path(&target))
-            }
-        };
+        let ends =
+            |line: CommandLine, remote: &dyn Fn(&str) -> String, path: fn(&str) -> String| {
+                if up {
+                    line.arg(path(&source)).arg(remote(TARGET))
+                } else {
+                    line.arg(remote(SOURCE)).arg(path(&target))
+                }
+            };
         match tool {
             Tool::Tar if up => self.tar(PACK_CLIENT, &base.join(SOURCE), port, work),
             Tool::Tar => self.tar(UNPACK_CLIENT, &base.join(TARGET), port, work),
@@ -145,7 +146,7 @@ impl Toolbox {
         }
     }
 
-    fn tar(&self, script: &str, tree: &Path, port: u16, work: &Path) -> Line {
+    fn tar(&self, script: &str, tree: &Path, port: u16, work: &Path) -> CommandLine {
         self.line("sh")
             .args(["-c", script, "sh", &text(tree), "127.0.0.1"])
             .arg(port.to_string())

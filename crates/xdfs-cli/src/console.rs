@@ -11,7 +11,6 @@ use xdfs::Fault;
 use xdfs::security::FirstUse;
 
 use crate::flags::OutputFlags;
-use crate::session::first_use_text;
 
 /// Width that is assumed where the terminal doesn't tell.
 const COLUMNS_DEFAULT: usize = 80;
@@ -148,6 +147,21 @@ fn error_text(fault: &Fault, color: bool) -> String {
         let _ = writeln!(text, "{cyan}hint:{plain} {}", printable(&fault.hint));
     }
     text
+}
+
+/// The words for a server that is trusted from now on.
+fn first_use_text(server: &FirstUse) -> String {
+    let secret = if server.secret {
+        ", and was shown a secret"
+    } else {
+        ""
+    };
+    format!(
+        "new server {} is trusted from now on, by the key {} (remembered in {}){secret}",
+        server.host,
+        server.fingerprint,
+        server.known_hosts.display(),
+    )
 }
 
 /// `text` with every control character made visible, so that a name can't move the cursor.

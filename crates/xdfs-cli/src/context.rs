@@ -1,8 +1,8 @@
-//! What a command is carried out in: a program of its own, or a shell that keeps its session.
+//! What a command runs in: a program of its own, or a shell that keeps its session.
 //!
 //! Commands ask here for sessions and for the user's wish to stop. By itself a command opens what
-//! it needs, and a signal ends the program. In a shell the session with the shell's server is kept
-//! from one command to the next, and a signal ends the command.
+//! it needs, and a signal ends the program. A shell keeps the session with its server from one
+//! command to the next, and a signal ends the command.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -10,28 +10,28 @@ use std::time::Duration;
 use xdfs::security::FirstUse;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
+use crate::client::SharedClient;
 use crate::console::Console;
 use crate::flags::{OutputFlags, SecurityFlags};
 use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
-use crate::session::Visit;
 
 /// How long a command that was interrupted may take to see it, before its sessions are ended.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What a command is carried out in. Cheap to clone.
+/// What a command runs in. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Context {
-    shell: Option<Arc<Kept>>,
-    /// The command said itself how its sessions are to be.
+    shell: Option<Arc<ShellSession>>,
+    /// The command has session flags of its own.
     own_sessions: bool,
 }
 
 impl Context {
-    /// A command of a shell. With `own_sessions` it doesn't use the session that is kept.
-    pub(crate) fn of_shell(kept: &Arc<Kept>, own_sessions: bool) -> Self {
+    /// A command of a shell. With `own_sessions` it doesn't use the shell's session.
+    pub(crate) fn of_shell(shell: &Arc<ShellSession>, own_sessions: bool) -> Self {
         Self {
-            shell: Some(Arc::clone(kept)),
+            shell: Some(Arc::clone(shell)),
             own_sessions,
         }
     }
@@ -42,16 +42,16 @@ impl Context {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(crate) fn visit(
+    pub(crate) fn connect(
         &self,
         place: &RemotePlace,
         options: ClientOptions,
         security: &SecurityFlags,
-    ) -> Result<Visit, Fault> {
-        let kept = self.shell.as_ref().filter(|kept| kept.serves(place));
-        let client = match kept {
-            Some(kept) if !self.own_sessions => return kept.visit(),
-            Some(kept) => kept.other_session(options, security)?,
+    ) -> Result<SharedClient, Fault> {
+        let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
+        let client = match shell {
+            Some(shell) if !self.own_sessions => return shell.session(),
+            Some(shell) => shell.other_session(options, security)?,
             None => {
                 let security = identity::security(security, place)?;
                 Client::connect(
@@ -64,10 +64,26 @@ impl Context {
             }
         };
         let client = Arc::new(client);
-        if let Some(kept) = &self.shell {
-            kept.state().others.push(Arc::downgrade(&client));
+        if let Some(shell) = &self.shell {
+            shell.state().others.push(Arc::downgrade(&client));
         }
-        Ok(Visit::new(client))
+        Ok(SharedClient::new(client))
+    }
+
+    /// Asks for the secrets that a session with the server of `place` will need, if they are typed.
+    ///
+    /// # Errors
+    /// Nothing can be read, or nothing was typed.
+    pub(crate) fn ask_ahead(
+        &self,
+        place: &RemotePlace,
+        security: &SecurityFlags,
+    ) -> Result<(), Fault> {
+        let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
+        match shell {
+            Some(_) if !self.own_sessions => Ok(()),
+            _ => identity::ask_ahead(security, place),
+        }
     }
 
     /// How the command hears that the user wants to stop.
@@ -76,26 +92,26 @@ impl Context {
     /// The system refuses the handler.
     pub(crate) fn interrupt(&self) -> Result<Interrupt, Fault> {
         match &self.shell {
-            Some(kept) => Ok(kept.state().running.clone().unwrap_or_default()),
+            Some(shell) => Ok(shell.state().running.clone().unwrap_or_default()),
             None => Interrupt::install(|| ()),
         }
     }
 }
 
-/// The session that a shell keeps, and the command that it carries out now.
+/// The session of a shell, and the command that it runs now.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ShellSession {
     place: RemotePlace,
     options: ClientOptions,
     /// Signals while no command is carried out end the program.
     ends_when_idle: bool,
-    state: Mutex<State>,
+    state: Mutex<ShellState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    visit: Option<Visit>,
+struct ShellState {
+    client: Option<SharedClient>,
     /// Sessions that the command opened besides.
     others: Vec<Weak<Client>>,
     running: Option<Interrupt>,
@@ -103,7 +119,7 @@ struct State {
     count: u64,
 }
 
-impl Kept {
+impl ShellSession {
     /// A shell at the server of `place`, with no session yet. Listens for signals from now on;
     /// with `ends_when_idle` one that comes between two commands ends the program.
     ///
@@ -114,19 +130,19 @@ impl Kept {
         options: ClientOptions,
         ends_when_idle: bool,
     ) -> Result<Arc<Self>, Fault> {
-        let kept = Arc::new(Self {
+        let shell = Arc::new(Self {
             place,
             options,
             ends_when_idle,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let seen = Arc::clone(&kept);
+        let seen = Arc::clone(&shell);
         handle_signals(move || seen.signal())?;
-        Ok(kept)
+        Ok(shell)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ShellState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,23 +183,23 @@ impl Kept {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(crate) fn visit(&self) -> Result<Visit, Fault> {
+    pub(crate) fn session(&self) -> Result<SharedClient, Fault> {
         let mut state = self.state();
-        let ended = match &state.visit {
-            Some(visit) => match visit.ended() {
-                None => return Ok(visit.clone()),
+        let ended = match &state.client {
+            Some(client) => match client.ended() {
+                None => return Ok(client.clone()),
                 Some(fault) => Some(fault),
             },
             None => None,
         };
-        let mut visit = Visit::new(Arc::new(Client::connect(
+        let mut client = SharedClient::new(Arc::new(Client::connect(
             &self.place,
             self.options.clone(),
         )?));
-        if let Some(before) = &state.visit {
-            visit.keep_told(before);
+        if let Some(before) = &state.client {
+            client.keep_told(before);
         }
-        let before = state.visit.replace(visit.clone());
+        let before = state.client.replace(client.clone());
         drop(state);
         // Its threads are waited for.
         drop(before);
@@ -197,18 +213,21 @@ impl Kept {
             };
             Console::new(OutputFlags::default()).say(&text);
         }
-        Ok(visit)
+        Ok(client)
     }
 
     /// The server, once, if nobody knew it and the session came to trust it.
     pub(crate) fn first_use(&self) -> Option<FirstUse> {
-        self.state().visit.as_ref().and_then(Visit::first_use)
+        self.state()
+            .client
+            .as_ref()
+            .and_then(SharedClient::first_use)
     }
 
     /// The session if it is open.
-    pub(crate) fn open_visit(&self) -> Option<Visit> {
-        let visit = self.state().visit.clone();
-        visit.filter(|visit| visit.ended().is_none())
+    pub(crate) fn open_session(&self) -> Option<SharedClient> {
+        let client = self.state().client.clone();
+        client.filter(|client| client.ended().is_none())
     }
 
     /// A command begins; signals are for it from now on.
@@ -243,14 +262,14 @@ impl Kept {
             return;
         }
         let count = state.count;
-        let waiting = |state: &mut State| state.running.is_some() && state.count == count;
+        let waiting = |state: &mut ShellState| state.running.is_some() && state.count == count;
         let waited = self.changed.wait_timeout_while(state, GRACE, waiting);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if !waited.timed_out() {
             return;
         }
-        if let Some(visit) = &state.visit {
-            visit.stop();
+        if let Some(client) = &state.client {
+            client.stop();
         }
         for client in state.others.iter().filter_map(Weak::upgrade) {
             client.stop();

@@ -14,7 +14,7 @@ use xdfs::security::{
 };
 use xdfs::{
     Address, Client, ClientOptions, Code, Fault, RemotePlace, ServerBuilder, ServerHandle,
-    TransferOptions, TransferResult,
+    TransferOptions, TransferResult, TransferRoute,
 };
 
 use crate::console::Console;
@@ -25,7 +25,7 @@ use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{Label, Reporter, Run, print};
-use crate::session::{Route, Running, Session as _, follow, local_file};
+use crate::session::{follow, local_file};
 
 /// The large file.
 const LARGE: &str = "large.bin";
@@ -101,7 +101,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     ))?;
     // First, so that the session is open when the large file begins.
     stage.small_files("uploaded", |stage, name| {
-        let route = Route::Upload {
+        let route = TransferRoute::Upload {
             from: local_file(tree.join(name)),
             to: server_path(name),
         };
@@ -118,13 +118,13 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     tell(LARGE, &large)?;
 
     say("4. downloading everything again")?;
-    let route = Route::Download {
+    let route = TransferRoute::Download {
         from: server_path(LARGE),
         to: local_file(back.join(LARGE)),
     };
     tell(LARGE, &stage.copy(LARGE, &route)?)?;
     stage.small_files("downloaded", |stage, name| {
-        let route = Route::Download {
+        let route = TransferRoute::Download {
             from: server_path(name),
             to: local_file(back.join(name)),
         };
@@ -186,19 +186,19 @@ impl Stage<'_> {
         )
     }
 
-    fn copy(&self, name: &str, route: &Route) -> Result<TransferResult, Fault> {
+    fn copy(&self, name: &str, route: &TransferRoute) -> Result<TransferResult, Fault> {
         let label = Label {
             source: name.into(),
             target: name.into(),
         };
         let mut reporter = self.reporter();
-        let running = self.client.start(route, &TransferOptions::default())?;
+        let running = self.client.transfer(route, &TransferOptions::default())?;
         let result = follow(
             running,
             &label,
             &mut reporter,
             self.interrupt,
-            |_| (),
+            |_: &mut Reporter| (),
             || (),
         );
         reporter.console().clear();
@@ -211,7 +211,7 @@ impl Stage<'_> {
         tree: &Path,
         size: u64,
     ) -> Result<(TransferResult, Option<Duration>), Fault> {
-        let route = Route::Upload {
+        let route = TransferRoute::Upload {
             from: local_file(tree.join(LARGE)),
             to: server_path(LARGE),
         };
@@ -220,12 +220,12 @@ impl Stage<'_> {
             target: LARGE.into(),
         };
         let mut reporter = self.reporter();
-        let mut running = self.client.start(&route, &TransferOptions::default())?;
+        let mut running = self.client.transfer(&route, &TransferOptions::default())?;
         let started = Instant::now();
         let moment = middle(size);
         while started.elapsed() < moment && !running.is_finished() {
             let left = moment.saturating_sub(started.elapsed());
-            Running::progress(&mut running, left.min(Duration::from_millis(50)));
+            let _ = running.progress(left.min(Duration::from_millis(50)));
             if self.interrupt.requested() {
                 break;
             }
@@ -239,7 +239,7 @@ impl Stage<'_> {
             &label,
             &mut reporter,
             self.interrupt,
-            |_| (),
+            |_: &mut Reporter| (),
             || (),
         );
         reporter.console().clear();
@@ -284,7 +284,7 @@ impl RunningServer {
         }
         .bind()?;
         let address = server.addresses().into_iter().next();
-        let address = address.ok_or_else(|| internal("it listens nowhere"))?;
+        let address = address.ok_or_else(|| internal("it has no address"))?;
         let (Some(fingerprint), Some(tickets)) = (server.fingerprint(), server.tickets()) else {
             return Err(internal("it has no protection"));
         };
@@ -449,7 +449,7 @@ fn compare(original: &Path, copy: &Path, interrupt: &Interrupt) -> Result<(), Fa
             );
             return Err(Fault::new(Code::IntegrityMismatch, "compare", cause)
                 .path(copy.as_os_str().as_encoded_bytes())
-                .hint("please report this as a defect"));
+                .hint("this is a bug, please report it"));
         }
         if n == 0 {
             return Ok(());

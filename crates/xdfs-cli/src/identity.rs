@@ -1,7 +1,6 @@
 //! Where this user's keys and known servers lie, and what a command shows of them to a server.
 
 use std::env;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use xdfs::security::{
@@ -10,6 +9,7 @@ use xdfs::security::{
 use xdfs::{Code, Fault, Invitation, RemotePlace};
 
 use crate::flags::SecurityFlags;
+use crate::secret;
 
 /// The folder of this user's keys and known servers, unless XDFS_CONFIG_DIR names another.
 const FOLDER: &str = "xdfs";
@@ -36,8 +36,8 @@ pub(crate) fn folder() -> Result<PathBuf, Fault> {
     home.map(|home| Path::new(&home).join(".config").join(FOLDER))
         .ok_or_else(|| {
             let cause = "neither XDFS_CONFIG_DIR nor HOME is set";
-            Fault::new(Code::NotFound, "find your keys", cause)
-                .hint("set XDFS_CONFIG_DIR to a folder of your own")
+            Fault::new(Code::NotFound, "find the key directory", cause)
+                .hint("set XDFS_CONFIG_DIR to a directory of your own")
         })
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn known_hosts(folder: &Path) -> PathBuf {
 /// It can't be written, or is there already.
 pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fault> {
     if let Some(parent) = path.parent() {
-        make_folder(parent, "make the folder of your keys")?;
+        make_folder(parent, "create the key directory")?;
     }
     make_key(path, &format!("{} xdfs", user_name()))
 }
@@ -93,13 +93,13 @@ pub(crate) fn security(
     let invitation = &place.invitation;
     if flags.insecure {
         if invitation.ticket.is_some() || invitation.pin.is_some() {
-            let cause = "a ticket or a pin makes no sense with --insecure";
+            let cause = "a ticket or a pin can't be combined with --insecure";
             return Err(Fault::new(Code::InvalidArgument, "open the session", cause));
         }
         return Ok(None);
     }
     let folder = folder()?;
-    make_folder(&folder, "make the folder of your keys")?;
+    make_folder(&folder, "create the key directory")?;
     let roots = match &flags.ca {
         Some(path) => read_certificates(path)?,
         None => Vec::new(),
@@ -153,9 +153,9 @@ pub(crate) fn security_of_command(
         let trust = &shell.trust;
         let named = !trust.pins.is_empty() || !trust.roots.is_empty();
         if named || place.invitation.ticket.is_some() || trust.new_hosts == NewHosts::Refuse {
-            let cause = "the shell was told which servers to believe";
+            let cause = "the trusted servers were given when the shell started";
             return Err(Fault::new(Code::InvalidArgument, "open the session", cause)
-                .hint("--insecure is for a shell of its own"));
+                .hint("--insecure needs a shell of its own"));
         }
         return Ok(None);
     }
@@ -185,9 +185,9 @@ pub(crate) fn security_of_command(
     Ok(Some(own))
 }
 
-/// What there is to show to a server.
+/// The credentials to present to a server.
 #[derive(Debug, Default)]
-struct Found {
+struct PresentedCredentials {
     credentials: Vec<Credential>,
     /// What came with a ticket.
     pin: Option<Fingerprint>,
@@ -195,7 +195,7 @@ struct Found {
     is_ambient: bool,
 }
 
-impl Found {
+impl PresentedCredentials {
     fn invited(invitation: Invitation, is_ambient: bool) -> Self {
         let ticket = invitation.ticket.map(Credential::Ticket);
         Self {
@@ -213,18 +213,44 @@ impl Found {
     }
 }
 
+/// The prompts for secrets, and what they are asked for.
+const PASSWORD: (&str, &str) = ("Password: ", "read the password");
+const TICKET: (&str, &str) = ("Ticket: ", "read the ticket");
+
+/// Asks for what `-` stands for, so that nobody is asked while progress is drawn.
+///
+/// # Errors
+/// Nothing can be read, or nothing was typed.
+pub(crate) fn ask_ahead(flags: &SecurityFlags, place: &RemotePlace) -> Result<(), Fault> {
+    let is_asked = |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path == "-");
+    let prompt = match place.invitation.ticket {
+        _ if flags.insecure => return Ok(()),
+        None if is_asked(&flags.ticket_file) => TICKET,
+        None if flags.ticket_file.is_none() && is_asked(&flags.password_file) => PASSWORD,
+        _ => return Ok(()),
+    };
+    flags.typed.ask(place, prompt.0, prompt.1).map(drop)
+}
+
 /// What was named goes before what is found.
-fn credentials(flags: &SecurityFlags, place: &RemotePlace, folder: &Path) -> Result<Found, Fault> {
+fn credentials(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+    folder: &Path,
+) -> Result<PresentedCredentials, Fault> {
     if place.invitation.ticket.is_some() {
-        return Ok(Found::invited(place.invitation.clone(), false));
+        return Ok(PresentedCredentials::invited(
+            place.invitation.clone(),
+            false,
+        ));
     }
     if let Some(path) = &flags.ticket_file {
         let text = if path.as_os_str() == "-" {
-            ask_secret("Ticket: ", "read the ticket")?
+            flags.typed.ask(place, TICKET.0, TICKET.1)?
         } else {
             read_secret(path, "read the ticket")?
         };
-        return Ok(Found::invited(text.parse()?, false));
+        return Ok(PresentedCredentials::invited(text.parse()?, false));
     }
     let mut found = Vec::new();
     if let (Some(chain), Some(key)) = (&flags.cert, &flags.cert_key) {
@@ -236,7 +262,7 @@ fn credentials(flags: &SecurityFlags, place: &RemotePlace, folder: &Path) -> Res
     }
     if let Some(path) = &flags.password_file {
         let password = if path.as_os_str() == "-" {
-            ask_password("Password: ")?
+            flags.typed.ask(place, PASSWORD.0, PASSWORD.1)?
         } else {
             read_secret(path, "read the password")?
         };
@@ -248,18 +274,19 @@ fn credentials(flags: &SecurityFlags, place: &RemotePlace, folder: &Path) -> Res
     if flags.agent {
         let socket = env::var_os("SSH_AUTH_SOCK").ok_or_else(|| {
             let cause = "SSH_AUTH_SOCK is not set";
-            Fault::new(Code::NotFound, "ask the ssh-agent", cause).hint("start one, or use --key")
+            Fault::new(Code::NotFound, "contact the ssh-agent", cause)
+                .hint("start one, or use --key")
         })?;
         found.push(Credential::Agent(socket.into()));
     }
     if !found.is_empty() {
-        return Ok(Found::named(found));
+        return Ok(PresentedCredentials::named(found));
     }
     if flags.anonymous || place.user.as_deref() == Some(ANONYMOUS) {
-        return Ok(Found::named(vec![Credential::Anonymous]));
+        return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
     }
     if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
-        return Ok(Found::invited(text.parse()?, true));
+        return Ok(PresentedCredentials::invited(text.parse()?, true));
     }
     // Where a site hands out tokens they are found so (WLCG bearer token discovery).
     if let Some(token) = env::var("BEARER_TOKEN").ok().filter(|t| !t.is_empty()) {
@@ -280,9 +307,9 @@ fn credentials(flags: &SecurityFlags, place: &RemotePlace, folder: &Path) -> Res
     }
     found.push(Credential::Key(key));
     found.push(Credential::Anonymous);
-    Ok(Found {
+    Ok(PresentedCredentials {
         is_ambient,
-        ..Found::named(found)
+        ..PresentedCredentials::named(found)
     })
 }
 
@@ -296,7 +323,7 @@ fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
         .map_err(fault)?;
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() {
-        let cause = "its first line is empty";
+        let cause = "the first line is empty";
         return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name));
     }
     Ok(line.to_owned())
@@ -304,20 +331,5 @@ fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
 
 /// Asks on the terminal without showing what is typed, or reads a line of standard input.
 pub(crate) fn ask_password(prompt: &str) -> Result<String, Fault> {
-    ask_secret(prompt, "read the password")
-}
-
-fn ask_secret(prompt: &str, operation: &str) -> Result<String, Fault> {
-    let fault = |e: std::io::Error| Fault::from_io(operation, "", &e);
-    let password = if std::io::stdin().is_terminal() {
-        rpassword::prompt_password(prompt).map_err(fault)?
-    } else {
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).map_err(fault)?;
-        line.trim_end_matches(['\r', '\n']).to_owned()
-    };
-    if password.is_empty() {
-        return Err(Fault::new(Code::InvalidArgument, operation, "it is empty"));
-    }
-    Ok(password)
+    secret::ask(prompt, PASSWORD.1)
 }

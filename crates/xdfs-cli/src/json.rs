@@ -9,32 +9,15 @@ use xdfs::{
     TreeResult,
 };
 
-use crate::paths::json::Said;
 use crate::progress;
 
 /// Version of the schema.
 const SCHEMA: u32 = 1;
 
-/// One line.
-#[derive(Debug, Serialize)]
-pub(crate) struct Record<'a> {
-    schema: u32,
-    #[serde(flatten)]
-    body: Body<'a>,
-}
-
-/// What a line says.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Body<'a> {
-    Copy(CopyBody<'a>),
-    Path(Said<'a>),
-}
-
-/// What a line about copies says, and any failure.
+/// A line about copies and transfers, or about any failure.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum CopyBody<'a> {
+pub(crate) enum Record<'a> {
     Progress(ProgressBody<'a>),
     File(FileBody<'a>),
     Tree(TreeBody<'a>),
@@ -47,7 +30,7 @@ enum CopyBody<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct ProgressBody<'a> {
+pub(crate) struct ProgressBody<'a> {
     source: &'a str,
     target: &'a str,
     bytes: u64,
@@ -74,7 +57,7 @@ impl Digest {
 }
 
 #[derive(Debug, Serialize)]
-struct FileBody<'a> {
+pub(crate) struct FileBody<'a> {
     source: &'a str,
     target: &'a str,
     bytes: u64,
@@ -89,7 +72,7 @@ struct FileBody<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct TreeBody<'a> {
+pub(crate) struct TreeBody<'a> {
     source: &'a str,
     target: &'a str,
     files: u64,
@@ -128,7 +111,7 @@ impl<'a> TreeBody<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct StepBody<'a> {
+pub(crate) struct StepBody<'a> {
     step: &'static str,
     path: &'a str,
     from: Option<&'a str>,
@@ -136,7 +119,7 @@ struct StepBody<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct SyncBody<'a> {
+pub(crate) struct SyncBody<'a> {
     #[serde(flatten)]
     tree: TreeBody<'a>,
     replaced: u64,
@@ -160,7 +143,7 @@ pub(crate) fn step(step: SyncStep) -> &'static str {
 }
 
 #[derive(Debug, Serialize)]
-struct ErrorBody<'a> {
+pub(crate) struct ErrorBody<'a> {
     code: &'static str,
     side: String,
     operation: &'a str,
@@ -175,7 +158,7 @@ struct ErrorBody<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct ResultBody<'a> {
+pub(crate) struct ResultBody<'a> {
     source: Option<&'a str>,
     target: &'a str,
     bytes: u64,
@@ -245,21 +228,6 @@ fn digest(result: &TransferResult) -> Digest {
 }
 
 impl<'a> Record<'a> {
-    fn new(body: CopyBody<'a>) -> Self {
-        Self {
-            schema: SCHEMA,
-            body: Body::Copy(body),
-        }
-    }
-
-    /// What a command about paths says.
-    pub(crate) fn said(said: Said<'a>) -> Self {
-        Self {
-            schema: SCHEMA,
-            body: Body::Path(said),
-        }
-    }
-
     /// How far a file is, `seconds` after its start.
     #[expect(clippy::cast_precision_loss, reason = "a rate; 53 bits are enough")]
     pub(crate) fn progress(
@@ -269,7 +237,7 @@ impl<'a> Record<'a> {
         seconds: f64,
     ) -> Self {
         let moved = progress.bytes.saturating_sub(progress.resumed_bytes);
-        Self::new(CopyBody::Progress(ProgressBody {
+        Self::Progress(ProgressBody {
             source,
             target,
             bytes: progress.bytes,
@@ -282,7 +250,7 @@ impl<'a> Record<'a> {
             channels: progress.channels,
             resumed_bytes: progress.resumed_bytes,
             seconds,
-        }))
+        })
     }
 
     /// What came of a file.
@@ -292,7 +260,7 @@ impl<'a> Record<'a> {
         result: &TransferResult,
         dry_run: bool,
     ) -> Self {
-        Self::new(CopyBody::File(FileBody {
+        Self::File(FileBody {
             source,
             target,
             bytes: result.bytes,
@@ -304,14 +272,12 @@ impl<'a> Record<'a> {
             digest: digest(result),
             limited_by: limited_by(result.limited_by),
             dry_run,
-        }))
+        })
     }
 
     /// How far a tree is.
     pub(crate) fn tree_progress(source: &'a str, target: &'a str, result: &TreeResult) -> Self {
-        Self::new(CopyBody::TreeProgress(TreeBody::new(
-            source, target, result, false,
-        )))
+        Self::TreeProgress(TreeBody::new(source, target, result, false))
     }
 
     /// What came of a tree.
@@ -321,9 +287,7 @@ impl<'a> Record<'a> {
         result: &TreeResult,
         dry_run: bool,
     ) -> Self {
-        Self::new(CopyBody::Tree(TreeBody::new(
-            source, target, result, dry_run,
-        )))
+        Self::Tree(TreeBody::new(source, target, result, dry_run))
     }
 
     /// A step of a synchronisation.
@@ -333,12 +297,12 @@ impl<'a> Record<'a> {
         from: Option<&'a str>,
         dry_run: bool,
     ) -> Self {
-        Self::new(CopyBody::Step(StepBody {
+        Self::Step(StepBody {
             step: step(word),
             path,
             from,
             dry_run,
-        }))
+        })
     }
 
     /// What came of a synchronisation.
@@ -348,7 +312,7 @@ impl<'a> Record<'a> {
         result: &SyncResult,
         dry_run: bool,
     ) -> Self {
-        Self::new(CopyBody::Sync(SyncBody {
+        Self::Sync(SyncBody {
             tree: TreeBody::new(source, target, &result.tree, dry_run),
             replaced: result.replaced,
             set: result.set,
@@ -356,7 +320,7 @@ impl<'a> Record<'a> {
             deleted: result.deleted,
             kept: result.kept,
             matched_bytes: result.tree.matched_bytes,
-        }))
+        })
     }
 
     /// A failure, of a file if `places` names it.
@@ -375,7 +339,7 @@ impl<'a> Record<'a> {
             Retry::Now => ("now", None),
             Retry::AfterMs(ms) => ("after", Some(ms)),
         };
-        Self::new(CopyBody::Error(ErrorBody {
+        Self::Error(ErrorBody {
             code: fault.code.as_str(),
             side: fault.side.to_string(),
             operation: &fault.operation,
@@ -388,7 +352,7 @@ impl<'a> Record<'a> {
             exit_code: fault.code.exit_code(),
             source,
             target,
-        }))
+        })
     }
 
     /// The end of a run. `only` is the result of its one file, if there was but one.
@@ -398,7 +362,7 @@ impl<'a> Record<'a> {
         totals: &Totals,
         only: Option<&TransferResult>,
     ) -> Self {
-        Self::new(CopyBody::Result(ResultBody {
+        Self::Result(ResultBody {
             source,
             target,
             bytes: totals.bytes,
@@ -413,16 +377,28 @@ impl<'a> Record<'a> {
             failed: totals.failed,
             exit_code: totals.exit_code,
             dry_run: totals.dry_run,
-        }))
+        })
     }
 
     /// The line, with its end.
     pub(crate) fn line(&self) -> String {
-        // Strings, numbers and options always have a JSON form.
-        let mut text = serde_json::to_string(self).unwrap_or_default();
-        text.push('\n');
-        text
+        line(self)
     }
+}
+
+/// The line of a record, with the version of the schema and a line end.
+pub(crate) fn line(record: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Line<'a, R> {
+        schema: u32,
+        #[serde(flatten)]
+        record: &'a R,
+    }
+    let schema = SCHEMA;
+    // Strings, numbers and options always have a JSON form.
+    let mut text = serde_json::to_string(&Line { schema, record }).unwrap_or_default();
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]

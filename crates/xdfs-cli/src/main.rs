@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod console;
 mod context;
 mod cp;
@@ -25,6 +26,7 @@ mod place;
 mod progress;
 mod rate;
 mod report;
+mod secret;
 mod serve;
 mod session;
 mod shell;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions};
+use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions, TransferRoute};
 
 use crate::context::Context;
 use crate::flags::PerfFlags;
@@ -10,7 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{self, Label, Reporter, Run};
 use crate::serve::start_log;
-use crate::session::{Connect, Connector, Route, Session, follow};
+use crate::session::{Connector, follow, tell_first_use};
 
 /// Time of a measurement unless the user says otherwise.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<
         context: Context::default(),
         flags: flags.session.clone(),
     };
-    let session = connector.connect(&server)?;
+    let client = connector.connect(&server)?;
     let options = TransferOptions {
         length: flags.bytes,
         duration: duration(flags),
@@ -83,21 +83,21 @@ fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<
         ..TransferOptions::default()
     };
     let route = if flags.download {
-        Route::Download {
+        TransferRoute::Download {
             from: SOURCE.into(),
             to: LocalPlace::Memory,
         }
     } else {
-        Route::Upload {
+        TransferRoute::Upload {
             from: LocalPlace::Memory,
             to: SINK.into(),
         }
     };
     interrupt.orderly(true);
-    let running = session.start(&route, &options)?;
-    let result = follow(running, label, reporter, &interrupt, |_| (), || ())?;
+    let transfer = client.transfer(&route, &options)?;
+    let on_tick = |reporter: &mut Reporter| tell_first_use(&client, reporter);
+    let result = follow(transfer, label, reporter, &interrupt, on_tick, || ())?;
     reporter.file_measured(label, result);
-    drop(session);
     Ok(())
 }
 
@@ -114,11 +114,13 @@ fn duration(flags: &PerfFlags) -> Option<Duration> {
 pub(crate) fn server_only(url: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = url.parse()?;
     if !place.path.is_empty() && place.path != b"/" {
-        return Err(
-            Fault::new(Code::InvalidArgument, "read the URL", "it names a file")
-                .path(url)
-                .hint("perf needs the server only: xdfs://HOST[:PORT]"),
-        );
+        return Err(Fault::new(
+            Code::InvalidArgument,
+            "read the URL",
+            "the URL names a file",
+        )
+        .path(url)
+        .hint("perf needs the server only: xdfs://HOST[:PORT]"));
     }
     Ok(place)
 }

@@ -14,7 +14,6 @@ use xdfs::{
 };
 
 use crate::interrupt::Interrupt;
-use crate::session::Running;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 60 << 10;
@@ -170,10 +169,9 @@ impl Flow {
             Direction::OutOf => "read from a pipe",
         }
     }
-}
 
-impl Running for Flow {
-    fn progress(&mut self, timeout: Duration) -> Option<Progress> {
+    /// Waits for the next progress.
+    pub(crate) fn progress(&mut self, timeout: Duration) -> Option<Progress> {
         if self.result.is_some() {
             return None;
         }
@@ -193,7 +191,7 @@ impl Running for Flow {
                 });
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let cause = "the thread that did it ended by a defect of the program";
+                let cause = "internal error, please report it";
                 let fault = Fault::new(Code::Internal, self.operation(), cause);
                 self.result = Some(Err(fault));
             }
@@ -201,17 +199,23 @@ impl Running for Flow {
         None
     }
 
-    fn is_finished(&self) -> bool {
+    /// Whether it has ended.
+    pub(crate) fn is_finished(&self) -> bool {
         self.result.is_some()
     }
 
-    fn cancel(&self) {
+    /// Ends it, and its session with it.
+    pub(crate) fn cancel(&self) {
         self.shared.is_cancelled.store(true, Ordering::Relaxed);
         // What waits at the server would take what others want from the pipe.
         self.client.stop();
     }
 
-    fn wait(mut self) -> Result<TransferResult, Fault> {
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// The fault that ended it.
+    pub(crate) fn wait(mut self) -> Result<TransferResult, Fault> {
         let result = loop {
             if let Some(result) = self.result.take() {
                 break result;

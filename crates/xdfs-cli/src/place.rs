@@ -42,10 +42,8 @@ impl Place {
             return Ok(Self::Remote(text.parse()?));
         }
         if let Some(scheme) = scheme(&text) {
-            return Err(
-                bad(&format!("'{scheme}' is not a protocol that is offered"))
-                    .hint("write xdfs://HOST/PATH, or ./ before a local path"),
-            );
+            return Err(bad(&format!("'{scheme}' is not a supported protocol"))
+                .hint("write xdfs://HOST/PATH, or ./ before a local path"));
         }
         Ok(Self::Local(word.into()))
     }

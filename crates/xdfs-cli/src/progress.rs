@@ -10,7 +10,7 @@ use crate::human;
 
 /// What one line of progress shows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct ProgressLine {
     /// Name of the file, or `total`.
     pub(crate) name: String,
     /// Files done, and in all if that is known; only for the total, and for trees.
@@ -36,7 +36,7 @@ fn percent(bytes: u64, total: u64) -> u64 {
     u64::try_from(u128::from(bytes) * 100 / u128::from(total)).unwrap_or(99)
 }
 
-impl Line {
+impl ProgressLine {
     fn fields(&self) -> Vec<String> {
         let mut fields = Vec::with_capacity(6);
         match self.files {
@@ -105,9 +105,9 @@ fn shorten(name: &str, columns: usize) -> String {
 /// What held a transfer back, for people.
 pub(crate) fn limited_by(what: LimitedBy) -> &'static str {
     match what {
-        LimitedBy::RateLimit => "the rate that was asked for",
+        LimitedBy::RateLimit => "the rate limit",
         LimitedBy::SourceRead => "reading the source",
-        LimitedBy::Network => "the network or the processors",
+        LimitedBy::Network => "the network or the CPU",
         LimitedBy::TargetWrite => "writing the target",
         // The library may learn to tell more causes apart.
         _ => "something else",
@@ -154,8 +154,8 @@ pub(crate) fn result(result: &TransferResult) -> String {
 mod tests {
     use super::*;
 
-    fn line() -> Line {
-        Line {
+    fn line() -> ProgressLine {
+        ProgressLine {
             name: "dir/big.img".into(),
             files: None,
             bytes: 115 << 20,
@@ -172,7 +172,7 @@ mod tests {
             line().plain(),
             "dir/big.img: 44%, 115 MiB of 256 MiB, 1.91 GB/s, 1:01 left, 4 channels"
         );
-        let unknown = Line {
+        let unknown = ProgressLine {
             bytes_total: None,
             left: None,
             ..line()
@@ -181,14 +181,14 @@ mod tests {
             unknown.plain(),
             "dir/big.img: 115 MiB, 1.91 GB/s, 4 channels"
         );
-        let total = Line {
+        let total = ProgressLine {
             name: "total".into(),
             files: Some((2, Some(5))),
             channels: None,
             ..line()
         };
         assert!(total.plain().starts_with("total: 2 of 5 files, 44%"));
-        let tree = Line {
+        let tree = ProgressLine {
             files: Some((174, None)),
             ..total
         };
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_terminal_line_fits_whatever_the_width() {
-        let long = Line {
+        let long = ProgressLine {
             name: "a/very/long/name/of/a/file/".repeat(9),
             ..line()
         };

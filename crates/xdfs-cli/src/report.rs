@@ -13,7 +13,7 @@ use crate::console::{Console, printable};
 use crate::flags::OutputFlags;
 use crate::human;
 use crate::json::{self, Record, Totals};
-use crate::progress::{self, Line};
+use crate::progress::{self, ProgressLine};
 use crate::rate::RateMeter;
 
 /// Least time between two drawings on a terminal.
@@ -201,7 +201,7 @@ impl Reporter {
     }
 
     /// The line of all files; none if there is but one.
-    fn total_line(&self, now: Instant) -> Option<Line> {
+    fn total_line(&self, now: Instant) -> Option<ProgressLine> {
         if self.run.files < 2 {
             return None;
         }
@@ -215,7 +215,7 @@ impl Reporter {
             .run
             .bytes
             .and_then(|all| self.meter.time_left(elapsed, all.saturating_sub(bytes)));
-        Some(Line {
+        Some(ProgressLine {
             name: "total".into(),
             files: Some((self.totals.files + self.totals.failed, Some(self.run.files))),
             bytes,
@@ -291,7 +291,7 @@ impl Reporter {
             self.print(&Record::tree_progress(&label.source, &label.target, result).line());
             return;
         }
-        let line = Line {
+        let line = ProgressLine {
             name: printable(&label.source),
             // The walk goes on meanwhile.
             files: Some((result.files, None)),
@@ -502,13 +502,13 @@ impl Reporter {
     }
 }
 
-fn file_line(current: &Current, now: Instant) -> Line {
+fn file_line(current: &Current, now: Instant) -> ProgressLine {
     let last = &current.last;
     let elapsed = now - current.started;
     let missing = last
         .bytes_total
         .map(|total| total.saturating_sub(last.bytes));
-    Line {
+    ProgressLine {
         name: printable(&current.label.source),
         files: None,
         bytes: last.bytes,

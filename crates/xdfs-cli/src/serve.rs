@@ -206,7 +206,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
                 "no new sessions; running ones get {} s, another signal ends them at once",
                 grace.as_secs()
             )),
-            2 => console.say("ending all sessions; what has arrived can be resumed"),
+            2 => console.say("ending all sessions; transfers can be resumed"),
             // Something hangs: the user is right to be impatient.
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
@@ -322,6 +322,7 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
         sessions_max: sessions_max.unwrap_or(default.sessions_max),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         limits: default.limits,
+        drivers: default.drivers,
         private,
         security,
     })
@@ -337,7 +338,7 @@ fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
         _ => Err(Fault::new(
             Code::InvalidArgument,
             "read the address",
-            "it can't be listened on",
+            "can't listen on it",
         )
         .path(text)
         .hint("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH")),

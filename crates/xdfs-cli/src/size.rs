@@ -4,9 +4,9 @@
 //! measured: powers of 1024 for sizes, powers of 1000 for rates. `KiB` and `kB` say it explicitly
 //! and mean the same everywhere.
 
-/// What a bare letter (`K`, `M`, `G`, `T`, `P`) stands for.
+/// What a bare unit letter (`K`, `M`, `G`, `T`, `P`) stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Letters {
+enum UnitConvention {
     /// Powers of 1024, as for sizes.
     Binary,
     /// Powers of 1000, as for rates.
@@ -27,7 +27,7 @@ const WINDOW_BYTES: (u64, u64) = (4 << 10, 1 << 30);
 /// # Errors
 /// A text for the user that says what is wrong.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    parse(text, Letters::Binary)
+    parse(text, UnitConvention::Binary)
 }
 
 /// Reads bytes a second; a bare letter is a power of 1000, and a trailing `/s` is accepted.
@@ -35,7 +35,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A text for the user that says what is wrong.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
-    match parse(text.strip_suffix("/s").unwrap_or(text), Letters::Decimal)? {
+    match parse(
+        text.strip_suffix("/s").unwrap_or(text),
+        UnitConvention::Decimal,
+    )? {
         0 => Err("a rate of 0 would never end".into()),
         rate => Ok(rate),
     }
@@ -76,10 +79,10 @@ pub(crate) fn parse_size_above_zero(text: &str) -> Result<u64, String> {
     }
 }
 
-fn multiplier(unit: &str, letters: Letters) -> Option<u128> {
+fn multiplier(unit: &str, letters: UnitConvention) -> Option<u128> {
     let base = match letters {
-        Letters::Binary => 1024_u128,
-        Letters::Decimal => 1000,
+        UnitConvention::Binary => 1024_u128,
+        UnitConvention::Decimal => 1000,
     };
     let (letter, base) = match unit.as_bytes() {
         [] | [b'b' | b'B'] => return Some(1),
@@ -100,7 +103,7 @@ fn multiplier(unit: &str, letters: Letters) -> Option<u128> {
 }
 
 /// Exact in integers: a fraction is taken as written, and rounded down to a whole byte.
-fn parse(text: &str, letters: Letters) -> Result<u64, String> {
+fn parse(text: &str, letters: UnitConvention) -> Result<u64, String> {
     let number_end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

@@ -10,11 +10,11 @@ use crate::flags::SyncFlags;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
 use crate::serve::start_log;
-use crate::session::Connector;
+use crate::session::{Connector, tell_first_use};
 
 /// Which way it goes.
 #[derive(Debug)]
-enum Route {
+enum SyncDirection {
     Up(PathBuf, RemotePlace),
     Down(RemotePlace, PathBuf),
 }
@@ -43,10 +43,10 @@ pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
     reporter.finish()
 }
 
-fn route(flags: &SyncFlags) -> Result<Route, Fault> {
+fn route(flags: &SyncFlags) -> Result<SyncDirection, Fault> {
     match (Place::parse(&flags.source)?, Place::parse(&flags.target)?) {
-        (Place::Local(source), Place::Remote(target)) => Ok(Route::Up(source, target)),
-        (Place::Remote(source), Place::Local(target)) => Ok(Route::Down(source, target)),
+        (Place::Local(source), Place::Remote(target)) => Ok(SyncDirection::Up(source, target)),
+        (Place::Remote(source), Place::Local(target)) => Ok(SyncDirection::Down(source, target)),
         _ => {
             let cause = "one side has to be a directory here, and the other one on a server";
             Err(
@@ -89,18 +89,16 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let route = route(flags)?;
     let options = options(flags)?;
-    let (Route::Up(_, server) | Route::Down(server, _)) = &route;
+    let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
     let connector = Connector {
         context: context.clone(),
         flags: flags.session.clone(),
     };
-    let client = connector.visit(server)?;
+    let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
     let mut observer = |event: TreeEvent<'_>| {
-        if let Some(found) = client.first_use() {
-            reporter.first_use(&found);
-        }
+        tell_first_use(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
@@ -114,13 +112,13 @@ fn sync(
         }
     };
     let result = match &route {
-        Route::Up(source, target) => client.sync_to(source, &target.path, &options, &mut observer),
-        Route::Down(source, target) => {
+        SyncDirection::Up(source, target) => {
+            client.sync_to(source, &target.path, &options, &mut observer)
+        }
+        SyncDirection::Down(source, target) => {
             client.sync_from(&source.path, target, &options, &mut observer)
         }
     };
-    if let Some(found) = client.first_use() {
-        reporter.first_use(&found);
-    }
+    tell_first_use(&client, reporter);
     result
 }

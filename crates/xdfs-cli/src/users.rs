@@ -120,7 +120,7 @@ pub(crate) fn user(command: UserCommand) -> u8 {
 
 fn change_users(command: UserCommand) -> Result<(), Fault> {
     let folder = server_folder()?;
-    identity::make_folder(&folder, "make the folder of your keys")?;
+    identity::make_folder(&folder, "create the key directory")?;
     let users = UsersFile::new(folder.join("users"));
     match command {
         UserCommand::Add { name } => users.add(&name, &identity::ask_password("New password: ")?),

@@ -13,10 +13,9 @@ use std::fmt;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::frame::{Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionId, SessionSecret};
 use xdfs_store::Store;
@@ -24,10 +23,11 @@ use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 use xdfs_xio::{Listener, Stream};
 
 use crate::command::{Command, Commands, WAKE};
+use crate::environment::{self, Environment, System, Task, Turn};
 use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Admission, Gate, Place, Proof, Verdict};
+use crate::security::{Admission, Gate, Permit, Proof, Verdict};
 
 /// Channels that may be on their way into a session at once.
 const PENDING_MAX: usize = 4096;
@@ -101,11 +101,7 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.sessions.lock().remove(&self.id);
-        self.notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        });
+        environment::wake(&self.notifier);
     }
 }
 
@@ -136,8 +132,8 @@ struct Pending {
     answered: Option<Instant>,
     /// Bytes of it that are counted against [`HELD_MAX`].
     held: usize,
-    /// Its place among the channels that are being opened.
-    _place: Option<Place>,
+    /// Its permit among the channels that are being opened.
+    _permit: Option<Permit>,
     proof: Option<Box<dyn Proof>>,
     admission: Option<Admission>,
 }
@@ -152,7 +148,15 @@ pub struct AcceptorControl {
 /// The listening thread's state. See the module documentation.
 pub struct Acceptor {
     config: AcceptorConfig,
+    environment: Arc<dyn Environment>,
     poller: Poller,
+    /// What became ready; kept for its memory.
+    events: Vec<Event>,
+    /// Waiting for channels failed.
+    failure: Option<Fault>,
+    /// It was told to drain, and gives the sessions up at this time.
+    give_up: Option<Instant>,
+    looked_at: Instant,
     orders: mpsc::Receiver<Duration>,
     sessions: Sessions,
     /// What the sessions have in common about open files.
@@ -171,7 +175,18 @@ impl Acceptor {
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(mut config: AcceptorConfig) -> Result<(Self, AcceptorControl), Fault> {
+    pub fn new(config: AcceptorConfig) -> Result<(Self, AcceptorControl), Fault> {
+        Self::within(System::shared(), config)
+    }
+
+    /// Likewise, in another environment than that of the system.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn within(
+        environment: Arc<dyn Environment>,
+        mut config: AcceptorConfig,
+    ) -> Result<(Self, AcceptorControl), Fault> {
         let fault = |e: std::io::Error| Fault::from_io("watch the listeners", "", &e);
         let mut poller = Poller::new().map_err(fault)?;
         for (i, listener) in config.listeners.iter_mut().enumerate() {
@@ -185,9 +200,14 @@ impl Acceptor {
         let acceptor = Self {
             config,
             poller,
+            events: Vec::new(),
+            failure: None,
+            give_up: None,
+            looked_at: environment.now(),
             orders,
             sessions: Sessions::default(),
-            files: Arc::new(Files::new()?),
+            files: Arc::new(Files::new(Arc::clone(&environment))?),
+            environment,
             running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
@@ -202,50 +222,20 @@ impl Acceptor {
     /// # Errors
     /// Waiting for the listeners failed.
     pub fn run(mut self) -> Result<(), Fault> {
-        let mut events = Vec::new();
-        let mut give_up: Option<Instant> = None;
-        let mut looked_at = Instant::now();
-        loop {
-            while let Ok(grace) = self.orders.try_recv() {
-                self.config.listeners.clear();
-                self.pending.clear();
-                self.free.clear();
-                self.held = 0;
-                give_up = Some(Instant::now() + grace + LAST_SYNC);
-                for session in self.sessions.lock().values() {
-                    // A session that has ended needs no order.
-                    let _ = session.commands.send(Command::Drain(grace));
-                }
-            }
-            if let Some(until) = give_up
-                && (self.sessions.lock().is_empty() || until <= Instant::now())
-            {
-                return Ok(());
-            }
-            if self.accept_later && give_up.is_none() {
-                self.accept_later = false;
-                (0..self.config.listeners.len()).for_each(|i| self.accept(i));
-            }
-            // Not in each turn: opening a thousand channels would pay for it a million times.
-            if looked_at.elapsed() >= TICK {
-                looked_at = Instant::now();
-                self.drop_late();
-            }
-            let idle = self.pending.len() == self.free.len();
-            let timeout = (!idle || self.accept_later || give_up.is_some()).then_some(TICK);
-            self.poller
-                .wait(&mut events, timeout)
-                .map_err(|e| Fault::from_io("wait for channels", "", &e))?;
-            for event in events.drain(..) {
-                let listeners = self.config.listeners.len();
-                if event.token == WAKE {
-                    continue;
-                } else if event.token.0 < listeners {
-                    self.accept(event.token.0);
-                } else if give_up.is_none() {
-                    self.go_on(event.token.0 - listeners);
-                }
-            }
+        environment::run(&mut self);
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Takes no further channel, and ends the sessions within the grace period.
+    fn begin_drain(&mut self, grace: Duration) {
+        self.config.listeners.clear();
+        self.pending.clear();
+        self.free.clear();
+        self.held = 0;
+        self.give_up = Some(self.environment.now() + grace + LAST_SYNC);
+        for session in self.sessions.lock().values() {
+            // A session that has ended needs no order.
+            let _ = session.commands.send(Command::Drain(grace));
         }
     }
 
@@ -274,12 +264,12 @@ impl Acceptor {
     }
 
     fn begin(&mut self, mut stream: Box<dyn Stream>) {
-        let (machine, place) = match &self.config.access {
+        let (machine, permit) = match &self.config.access {
             Access::Open(_) => (handshake::Acceptor::new(), None),
-            Access::Guarded(gate) => match gate.knock(&stream.peer()) {
-                Ok(place) => {
+            Access::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
+                Ok(permit) => {
                     let (methods, clear) = (gate.methods(), gate.takes_clear());
-                    (handshake::Acceptor::protected(methods, clear), Some(place))
+                    (handshake::Acceptor::protected(methods, clear), Some(permit))
                 }
                 Err(fault) => {
                     // Without a word: an answer would cost more than the question.
@@ -303,10 +293,10 @@ impl Acceptor {
             machine,
             input: Vec::new(),
             output: Vec::new(),
-            since: Instant::now(),
+            since: self.environment.now(),
             answered: None,
             held: 0,
-            _place: place,
+            _permit: permit,
             proof: None,
             admission: None,
         });
@@ -348,7 +338,9 @@ impl Acceptor {
                     .machine
                     .receive(&pending.input, &self.config.limits, &mut pending.output);
             if pending.output.len() > before {
-                pending.answered.get_or_insert_with(Instant::now);
+                pending
+                    .answered
+                    .get_or_insert_with(|| self.environment.now());
             }
             pending.flush();
             match step {
@@ -459,7 +451,8 @@ impl Acceptor {
             Some(_) => limit,
             None => hurried,
         };
-        let is_late = |pending: &&Pending| pending.since.elapsed() >= limit_of(pending);
+        let now = self.environment.now();
+        let is_late = |pending: &&Pending| now - pending.since >= limit_of(pending);
         for slot in self.slots(is_late) {
             let limit = self.pending[slot].as_ref().map_or(limit, limit_of);
             let cause = format!("it was not open after {} s", limit.as_secs_f32());
@@ -510,7 +503,7 @@ impl Acceptor {
         let limits = &self.config.limits;
         let round_trip = match &self.config.access {
             // A proof of who asks comes in answer to WELCOME, and what needs none before it.
-            Access::Guarded(_) => pending.answered.map(|t| t.elapsed()),
+            Access::Guarded(_) => pending.answered.map(|t| self.environment.now() - t),
             Access::Open(_) => None,
         };
         let mut secret = [0; 16];
@@ -527,7 +520,8 @@ impl Acceptor {
                 let cause = "the session exists already";
                 Some(Fault::new(Code::ProtocolViolation, "open a session", cause))
             } else {
-                getrandom::fill(&mut secret)
+                let drawn = self.environment.fill_random(&mut secret);
+                drawn
                     .err()
                     .map(|e| Fault::new(Code::Internal, "draw a secret", e.to_string()))
             }
@@ -552,7 +546,7 @@ impl Acceptor {
             block_size: 1 << size.ilog2(),
             window: request.window,
         };
-        let kernel = match Readiness::new() {
+        let kernel = match Readiness::within(Arc::clone(&self.environment)) {
             Ok(kernel) => kernel,
             Err(error) => {
                 pending.refuse(Fault::from_io("open a session", "", &error));
@@ -564,7 +558,7 @@ impl Acceptor {
             (Access::Open(store), _) => Admission {
                 user: String::new(),
                 store: Arc::clone(store),
-                place: Place(Box::new(())),
+                permit: Permit(Box::new(())),
                 ids: None,
                 rate: None,
             },
@@ -578,7 +572,7 @@ impl Acceptor {
                 return;
             }
         };
-        admission.place = Place(Box::new((Counted::new(&self.running), admission.place)));
+        admission.permit = Permit(Box::new((Counted::new(&self.running), admission.permit)));
         let peer = pending.stream.peer();
         let (host, user) = (host_of(&peer), admission.user.clone());
         let takes_clear = match &self.config.access {
@@ -614,15 +608,17 @@ impl Acceptor {
             notifier: self.poller.notifier(),
         };
         // A thread of its own, and never one that another session had: it may take on other ids.
-        let spawned = thread::Builder::new().name("xdfs-session".into()).spawn(move || {
-            let registration = registration;
-            tracing::info!(session = %id, %peer, channels = accepted.channels, "a session begins");
-            match pipeline.run() {
-                Ok(()) => tracing::info!(session = %id, %peer, "a session ends"),
-                Err(fault) => tracing::warn!(session = %id, %peer, %fault, "a session ends"),
-            }
-            drop(registration);
-        });
+        let make = move || {
+            let channels = accepted.channels;
+            tracing::info!(session = %id, %peer, channels, "a session begins");
+            Box::new(SessionTask {
+                pipeline,
+                peer,
+                registration,
+            }) as Box<dyn Task>
+        };
+        // A thread of its own, and never one that another session had: it may take on other ids.
+        let spawned = self.environment.start("xdfs-session", Box::new(make));
         if let Err(error) = spawned {
             // The registration went with the closure, and the channel with the pipeline.
             tracing::error!(%error, "the thread of a session could not be started");
@@ -653,10 +649,10 @@ impl Acceptor {
             pending.close();
             return;
         };
-        let place = match &self.config.access {
+        let permit = match &self.config.access {
             Access::Open(_) => None,
             Access::Guarded(gate) => match gate.join(&user) {
-                Ok(place) => Some(place),
+                Ok(permit) => Some(permit),
                 Err(fault) => {
                     pending.refuse(fault);
                     pending.close();
@@ -669,7 +665,7 @@ impl Acceptor {
             channel: request.channel,
             input: pending.input,
             output: pending.output,
-            place,
+            permit,
         };
         if let Err(Command::Join { stream, output, .. }) = commands.send(command) {
             // The session ended between the look and the order.
@@ -681,13 +677,39 @@ impl Acceptor {
                 since: pending.since,
                 answered: pending.answered,
                 held: 0,
-                _place: None,
+                _permit: None,
                 proof: None,
                 admission: None,
             };
             pending.refuse(no_such_session());
             pending.close();
         }
+    }
+}
+
+/// The thread of a session.
+struct SessionTask {
+    pipeline: Pipeline<Readiness>,
+    peer: String,
+    /// Dropped after the pipeline.
+    registration: Registration,
+}
+
+impl Task for SessionTask {
+    fn turn(&mut self) -> Turn {
+        let turn = self.pipeline.turn();
+        if turn == Turn::Ended {
+            let (id, peer) = (self.registration.id, &self.peer);
+            match self.pipeline.result() {
+                Ok(()) => tracing::info!(session = %id, %peer, "a session ends"),
+                Err(fault) => tracing::warn!(session = %id, %peer, %fault, "a session ends"),
+            }
+        }
+        turn
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.pipeline.wait(timeout);
     }
 }
 
@@ -700,6 +722,49 @@ fn unprotected() -> Fault {
 fn host_of(peer: &str) -> String {
     let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
     host.to_owned()
+}
+
+impl Task for Acceptor {
+    fn turn(&mut self) -> Turn {
+        while let Ok(grace) = self.orders.try_recv() {
+            self.begin_drain(grace);
+        }
+        let now = self.environment.now();
+        let given_up = |until| self.sessions.lock().is_empty() || until <= now;
+        if self.failure.is_some() || self.give_up.is_some_and(given_up) {
+            return Turn::Ended;
+        }
+        if self.accept_later && self.give_up.is_none() {
+            self.accept_later = false;
+            (0..self.config.listeners.len()).for_each(|i| self.accept(i));
+        }
+        // Not in each turn: opening a thousand channels would pay for it a million times.
+        if now - self.looked_at >= TICK {
+            self.looked_at = now;
+            self.drop_late();
+        }
+        let idle = self.pending.len() == self.free.len();
+        let ticks = !idle || self.accept_later || self.give_up.is_some();
+        Turn::Wait(ticks.then_some(TICK))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let mut events = std::mem::take(&mut self.events);
+        if let Err(error) = self.poller.wait(&mut events, timeout) {
+            self.failure = Some(Fault::from_io("wait for channels", "", &error));
+        }
+        for event in events.drain(..) {
+            let listeners = self.config.listeners.len();
+            if event.token == WAKE {
+                continue;
+            } else if event.token.0 < listeners {
+                self.accept(event.token.0);
+            } else if self.give_up.is_none() {
+                self.go_on(event.token.0 - listeners);
+            }
+        }
+        self.events = events;
+    }
 }
 
 impl Pending {
@@ -717,10 +782,10 @@ impl Pending {
     }
 
     fn refuse(&mut self, fault: Fault) {
-        Frame::Exception {
+        Frame::Exception(Exception {
             scope: Scope::Channel,
             fault,
-        }
+        })
         .encode(&mut self.output);
     }
 
@@ -741,11 +806,7 @@ impl AcceptorControl {
     pub fn drain(&self, grace: Duration) {
         // An acceptor that has ended needs no order.
         let _ = self.sender.send(grace);
-        self.notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        });
+        environment::wake(&self.notifier);
     }
 }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, Frame, JoinRequest, Level, Scope};
+use xdfs_proto::frame::{
+    BLOCK_HEADER_BYTES, BlockHeader, Exception, Frame, JoinRequest, Level, Scope,
+};
 use xdfs_proto::handshake::{Initiator, Purpose};
 use xdfs_proto::{ChannelIndex, Fault};
-use xdfs_xio::{Protection, Stream};
+use xdfs_xio::{Protected, Protection, Stream};
 
 use crate::pool::Buffer;
-use crate::security::Place;
+use crate::security::Permit;
 
 /// Bytes read at once where no payload is expected. Small, so that little payload is read into the
 /// wrong place and a thousand idle channels cost little.
@@ -114,8 +116,8 @@ pub(crate) struct Channel {
     clear_asked: u32,
     /// What protects it, known when it is open.
     pub(crate) protection: Option<Protection>,
-    /// Its place among the channels of its user (acceptor).
-    pub(crate) place: Option<Place>,
+    /// Its permit among the channels of its user (acceptor).
+    pub(crate) permit: Option<Permit>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
@@ -154,7 +156,7 @@ impl Channel {
             level_due: None,
             clear_asked: 0,
             protection: None,
-            place: None,
+            permit: None,
             stream,
             phase,
             readable: false,
@@ -320,8 +322,10 @@ impl Channel {
                 (false, _) => self.stream.write_vectored(&slices),
                 // What goes along with a run is bounded, and frames that came meanwhile aren't.
                 (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),
-                (true, false) => self.stream.write_beside(&slices[1..2], payload),
-                (true, true) => self.stream.write_beside(&[], payload),
+                (true, false) => protected(&mut *self.stream)
+                    .and_then(|stream| stream.write_cleartext(&slices[1..2], payload)),
+                (true, true) => protected(&mut *self.stream)
+                    .and_then(|stream| stream.write_cleartext(&[], payload)),
             };
             let n = match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -367,7 +371,7 @@ impl Channel {
     pub(crate) fn take_leave(&mut self, fault: &Fault) {
         if self.outgoing.is_none() {
             let (scope, fault) = (Scope::Channel, fault.clone());
-            self.push(&Frame::Exception { scope, fault });
+            self.push(&Frame::Exception(Exception { scope, fault }));
             // A peer that doesn't take it learns it by the end.
             let _ = self.write();
         }
@@ -402,7 +406,7 @@ impl Channel {
         let want = (*remaining).min(buffer.len() - *filled).min(limit);
         if header.clear {
             let mut bufs = [IoSliceMut::new(&mut buffer[*filled..*filled + want])];
-            let n = self.stream.read_clear(&mut bufs)?;
+            let n = protected(&mut *self.stream)?.read_cleartext(&mut bufs)?;
             *filled += n;
             *remaining -= n;
             return Ok(Some((n, n == want)));
@@ -442,4 +446,10 @@ impl Channel {
             self.input = Vec::new();
         }
     }
+}
+
+/// The calls for what travels beside the protection of a stream.
+fn protected(stream: &mut dyn Stream) -> io::Result<&mut dyn Protected> {
+    let protected = stream.protected();
+    protected.ok_or_else(|| io::ErrorKind::Unsupported.into())
 }

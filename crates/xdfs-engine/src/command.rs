@@ -5,14 +5,15 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use xdfs_proto::frame::{Level, Resume};
-use xdfs_proto::pack::{Failures, Wish};
+use xdfs_proto::pack::{Failures, PackRequest};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{Source, Store};
 use xdfs_sys::poll::{Event, Notifier, Token};
 use xdfs_xio::Stream;
 
-use crate::security::Place;
+use crate::mailbox;
+use crate::security::Permit;
 
 /// The token of events that only wake the pipeline.
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
@@ -45,8 +46,8 @@ pub enum Command {
         input: Vec<u8>,
         /// Bytes of the opening exchange that its transport didn't take yet.
         output: Vec<u8>,
-        /// Held as long as the channel: its place among those of its user.
-        place: Option<Place>,
+        /// Held as long as the channel.
+        permit: Option<Permit>,
     },
     /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,
@@ -97,7 +98,7 @@ pub struct CallJob {
     /// What is asked.
     pub call: Call,
     /// Where the answer is told.
-    pub parts: mpsc::Sender<CallPart>,
+    pub parts: mailbox::Sender<CallPart>,
 }
 
 /// A part of the answer to a call.
@@ -133,7 +134,7 @@ pub struct Job {
     /// The direction and its ends.
     pub kind: JobKind,
     /// Where progress and the end are told.
-    pub events: mpsc::Sender<TransferEvent>,
+    pub events: mailbox::Sender<TransferEvent>,
 }
 
 /// The direction of a transfer.
@@ -174,7 +175,7 @@ pub struct DownloadJob {
     /// Name to use if the target is a directory; empty for none.
     pub name: Vec<u8>,
     /// What to fetch of beneath `source` as a pack, to be carried out beneath `target`.
-    pub wish: Option<Wish>,
+    pub wish: Option<PackRequest>,
 }
 
 /// How far a transfer is.

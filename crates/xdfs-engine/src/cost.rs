@@ -59,9 +59,9 @@ fn cost_of_done(call: &Call, answer: &Answer) -> u64 {
 #[cfg(test)]
 mod tests {
     use xdfs_proto::Code;
+    use xdfs_proto::SourceTag;
     use xdfs_proto::delta::Seed;
     use xdfs_proto::digest::DigestKind;
-    use xdfs_proto::frame::SourceTag;
 
     use super::*;
 

@@ -1,17 +1,17 @@
 //! Reads a source that can only be read from front to back, such as standard input, in a thread
 //! of its own, so that a slow producer never holds up the pipeline.
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::Duration;
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Source;
 use xdfs_sys::ids::Ids;
-use xdfs_sys::poll::{Event, Notifier};
+use xdfs_sys::poll::Notifier;
 
-use crate::command::WAKE;
+use crate::environment::{Environment, Task, Turn, Worker, wake};
 use crate::guard::guarded;
-use crate::security::take_on;
+use crate::security::assume_ids;
 
 /// Blocks that are read ahead.
 const AHEAD: usize = 4;
@@ -20,6 +20,8 @@ const READ: &str = "read the source";
 #[derive(Debug)]
 pub(crate) struct Feeder {
     blocks: Receiver<Result<Vec<u8>, Fault>>,
+    /// Came when it was looked whether there is one.
+    next: Option<Result<Vec<u8>, Fault>>,
     ended: bool,
 }
 
@@ -40,34 +42,50 @@ impl Feeder {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn start(
+        environment: &dyn Environment,
         source: Box<dyn Source>,
         block_size: usize,
         notifier: Notifier,
         ids: Option<Ids>,
     ) -> Result<Self, Fault> {
         let (sender, blocks) = sync_channel(AHEAD);
-        thread::Builder::new()
-            .name("xdfs-feeder".into())
-            .spawn(move || match take_on(ids.as_ref()) {
-                Ok(()) => feed(source, block_size, &sender, &notifier),
-                Err(fault) => {
-                    // Nobody may be waiting any more.
-                    let _ = sender.send(Err(fault));
-                    wake(&notifier);
-                }
-            })
+        let told = notifier.clone();
+        let make = move || FeederTask {
+            source,
+            block_size,
+            offset: 0,
+            // Told in place of a block, and nothing follows.
+            waiting: assume_ids(ids.as_ref()).err().map(Err),
+            blocks: sender,
+            notifier,
+            is_last: false,
+        };
+        Worker::start(environment, "xdfs-feeder", &told, make)
             .map_err(|e| Fault::from_io("start a thread", "", &e))?;
         Ok(Self {
             blocks,
+            next: None,
             ended: false,
         })
+    }
+
+    /// Whether [`Self::next`] has something to tell.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        if !self.ended && self.next.is_none() {
+            match self.blocks.try_recv() {
+                Ok(block) => self.next = Some(block),
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        true
     }
 
     pub(crate) fn next(&mut self) -> Result<Fed, Fault> {
         if self.ended {
             return Ok(Fed::End);
         }
-        match self.blocks.try_recv() {
+        match self.next.take().map_or_else(|| self.blocks.try_recv(), Ok) {
             Ok(Ok(block)) if block.is_empty() => {
                 self.ended = true;
                 Ok(Fed::End)
@@ -85,49 +103,81 @@ impl Feeder {
 }
 
 /// Reads until the end, an error, or until nobody wants the blocks any more.
-fn feed(
-    mut source: Box<dyn Source>,
+#[derive(Debug)]
+struct FeederTask {
+    source: Box<dyn Source>,
     block_size: usize,
-    blocks: &SyncSender<Result<Vec<u8>, Fault>>,
-    notifier: &Notifier,
-) {
-    let mut offset = 0;
-    loop {
-        let mut block = vec![0; block_size];
-        let read = || source.read_at(offset, &mut block);
-        let result = guarded(READ, read).flatten().map(|n| {
-            offset += n as u64;
-            block.truncate(n);
-            block
-        });
-        let last = !matches!(&result, Ok(block) if block.len() == block_size);
-        // The end is told as an empty block, also after a short one.
-        let short = matches!(&result, Ok(block) if !block.is_empty()) && last;
-        let gone = blocks.send(result).is_err() || (short && blocks.send(Ok(Vec::new())).is_err());
-        wake(notifier);
-        if gone || last {
-            return;
+    offset: u64,
+    /// A block, or why there is none, for which there was no room yet.
+    waiting: Option<Result<Vec<u8>, Fault>>,
+    blocks: SyncSender<Result<Vec<u8>, Fault>>,
+    notifier: Notifier,
+    is_last: bool,
+}
+
+impl FeederTask {
+    fn read(&mut self) -> Result<Vec<u8>, Fault> {
+        let mut block = vec![0; self.block_size];
+        let read = || self.source.read_at(self.offset, &mut block);
+        let count = guarded(READ, read).flatten()?;
+        self.offset += count as u64;
+        block.truncate(count);
+        Ok(block)
+    }
+
+    /// What follows a block that was taken. The end is told as an empty block, also after a short
+    /// one.
+    fn sent(&mut self, length: Option<usize>) -> Turn {
+        wake(&self.notifier);
+        match length {
+            None | Some(0) => return Turn::Ended,
+            Some(length) if length < self.block_size => self.waiting = Some(Ok(Vec::new())),
+            Some(_) => {}
+        }
+        Turn::Again
+    }
+}
+
+impl Task for FeederTask {
+    fn turn(&mut self) -> Turn {
+        if self.is_last {
+            return Turn::Ended;
+        }
+        let block = self.waiting.take().unwrap_or_else(|| self.read());
+        let length = block.as_ref().ok().map(Vec::len);
+        match self.blocks.try_send(block) {
+            Ok(()) => self.sent(length),
+            Err(TrySendError::Full(block)) => {
+                self.waiting = Some(block);
+                Turn::Wait(None)
+            }
+            Err(TrySendError::Disconnected(_)) => Turn::Ended,
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        // With a bound on the time the next turn tries again.
+        if timeout.is_none()
+            && let Some(block) = self.waiting.take()
+        {
+            let length = block.as_ref().ok().map(Vec::len);
+            let gone = self.blocks.send(block).is_err();
+            self.is_last = gone || self.sent(length) == Turn::Ended;
         }
     }
 }
 
-fn wake(notifier: &Notifier) {
-    notifier.notify(Event {
-        token: WAKE,
-        readable: false,
-        writable: false,
-    });
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::{Duration, Instant};
 
-    use xdfs_proto::frame::SourceTag;
+    use xdfs_proto::SourceTag;
     use xdfs_store::SourceInfo;
     use xdfs_sys::poll::Poller;
 
     use super::*;
+    use crate::environment::System;
 
     /// Has one block, and panics where the next would begin.
     #[derive(Debug)]
@@ -160,7 +210,7 @@ mod tests {
             random_reads: false,
             sparse: false,
         }));
-        let mut feeder = Feeder::start(source, 10, poller.notifier(), None).unwrap();
+        let mut feeder = Feeder::start(&System, source, 10, poller.notifier(), None).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut blocks = 0;
         let fault = loop {

@@ -14,7 +14,7 @@ use xdfs_proto::{Code, Fault};
 /// [`Code::Internal`] if it panics. The panic itself is told where the process tells panics.
 pub(crate) fn guarded<T>(operation: &str, work: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
-        let cause = "it failed by a defect of the program";
+        let cause = "internal error, please report it";
         Fault::new(Code::Internal, operation, cause)
     })
 }

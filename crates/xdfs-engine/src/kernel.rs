@@ -6,10 +6,13 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 use xdfs_xio::Stream;
+
+use crate::environment::{Environment, System};
 
 /// Tells which channels can go on. Readiness is edge-triggered: it comes once, and again only
 /// after an operation answered `WouldBlock`.
@@ -31,12 +34,16 @@ pub trait Kernel: Send + fmt::Debug {
 
     /// A handle by which other threads wake the pipeline.
     fn notifier(&self) -> Notifier;
+
+    /// Where time and threads come from.
+    fn environment(&self) -> &Arc<dyn Environment>;
 }
 
 /// The portable kernel.
 #[derive(Debug)]
 pub struct Readiness {
     poller: Poller,
+    environment: Arc<dyn Environment>,
 }
 
 impl Readiness {
@@ -45,8 +52,18 @@ impl Readiness {
     /// # Errors
     /// What the system says, for instance that no descriptors are left.
     pub fn new() -> io::Result<Self> {
+        Self::within(System::shared())
+    }
+
+    /// Likewise, in another environment than that of the system.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn within(environment: Arc<dyn Environment>) -> io::Result<Self> {
+        let poller = Poller::new()?;
         Ok(Self {
-            poller: Poller::new()?,
+            poller,
+            environment,
         })
     }
 }
@@ -67,5 +84,9 @@ impl Kernel for Readiness {
 
     fn notifier(&self) -> Notifier {
         self.poller.notifier()
+    }
+
+    fn environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
     }
 }

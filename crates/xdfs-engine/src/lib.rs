@@ -4,32 +4,39 @@
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
-//! - `paths`: the threads that carry out its path calls; `packs`: those that make packs of small
-//!   files and carry them out.
-//! - `paths`: the threads that carry out its calls about paths and files.
+//! - `paths`: the threads that carry out its calls about paths and files; `packs`: those that make
+//!   packs of small files and carry them out.
 //! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
+//! - [`environment`]: time and threads, which come from outside.
 //! - [`kernel`]: how a pipeline waits; replaceable.
+//! - [`mailbox`]: the way back to whoever started a transfer or made a call.
 //! - [`security`]: what it asks of xSec at each end.
 //!
 //! The crate is used by `xdfs`, which gives it a friendlier face.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    expect(clippy::disallowed_methods, reason = "tests wait for real threads")
+)]
 
 pub mod acceptor;
 mod channel;
 pub mod command;
 mod cost;
-mod farewell;
+pub mod environment;
 mod feeder;
 mod files;
 mod guard;
 pub mod kernel;
+pub mod mailbox;
 mod packs;
 mod paths;
 pub mod pipeline;
 mod pool;
 mod rate;
+mod reader;
 pub mod security;
 mod storage;
 
@@ -38,8 +45,8 @@ pub use command::{
     CallJob, CallPart, Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress,
     TransferEvent, UploadJob,
 };
+pub use environment::{Environment, Task, Turn};
 pub use files::Files;
 pub use packs::{PackSource, Spares};
 pub use pipeline::{Dial, Pipeline};
-pub use rate::SharedRate;
-pub use security::{Admission, Gate, Identity, Place, Proof, Verdict};
+pub use security::{Admission, Gate, Identity, Permit, Proof, Verdict};

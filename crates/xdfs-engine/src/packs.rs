@@ -1,28 +1,25 @@
 //! The threads that make packs and carry them out, so that many small files hold up neither the
-//! channels nor each other.
+//! channels nor each other; and those that open sources and sinks of stores that are slow.
 //!
 //! A pack is made, or arrives, as a whole in memory. The threads are started as they are needed
 //! and take on the ids of the session before they touch a store. How many packs there are at once
 //! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Duration;
 
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackWriter, Wish};
-use xdfs_proto::{Code, Fault, FileId};
-use xdfs_store::{PackHow, Party, Source, SourceInfo, Store};
+use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, PackWriter};
+use xdfs_proto::{Code, Fault, FileId, SourceTag};
+use xdfs_store::{OpenedSink, PackHow, Party, SinkRequest, Source, SourceInfo, Store};
 use xdfs_sys::ids::Ids;
-use xdfs_sys::poll::{Event, Notifier};
+use xdfs_sys::poll::Notifier;
 
-use crate::command::WAKE;
-use crate::farewell::part;
+use crate::environment::{Environment, Task, Turn, Worker, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
-use crate::security::take_on;
+use crate::security::assume_ids;
 
 /// Threads of a session: directories of one file system rarely take more writers well.
 const THREADS_MAX: usize = 4;
@@ -179,10 +176,43 @@ enum Job {
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        wish: Wish,
+        wish: PackRequest,
     },
     /// Carry out a pack that has arrived.
     CarryOut { file: FileId, pack: Arriving },
+    /// Open a source.
+    OpenSource {
+        file: FileId,
+        store: Arc<dyn Store>,
+        path: Vec<u8>,
+    },
+    /// Open a sink, or look whether it could be.
+    OpenSink {
+        file: FileId,
+        store: Arc<dyn Store>,
+        request: Box<SinkRequest>,
+        dry_run: bool,
+    },
+}
+
+/// A sink, or what was found of it.
+#[derive(Debug)]
+pub(crate) enum SinkOpened {
+    /// In a dry run: the path that would be published.
+    Checked(Vec<u8>),
+    Open(OpenedSink),
+}
+
+/// Opens a sink, or looks in a dry run whether it could be.
+pub(crate) fn open_sink(
+    store: &dyn Store,
+    request: &SinkRequest,
+    dry_run: bool,
+) -> Result<SinkOpened, Fault> {
+    match dry_run {
+        true => store.check_sink(request).map(SinkOpened::Checked),
+        false => store.open_sink(request).map(SinkOpened::Open),
+    }
 }
 
 /// What the threads have done.
@@ -197,22 +227,32 @@ pub(crate) enum Done {
         failures: Result<Failures, Fault>,
         busy: Duration,
     },
+    SourceOpened {
+        file: FileId,
+        source: Result<Box<dyn Source>, Fault>,
+    },
+    SinkOpened {
+        file: FileId,
+        opened: Result<SinkOpened, Fault>,
+    },
 }
 
 /// The pipeline's end of the queue.
 #[derive(Debug)]
 pub(crate) struct PackThreads {
+    environment: Arc<dyn Environment>,
     ids: Option<Ids>,
     /// The threads of the session, these and others; `None` where those that ask for what was
     /// written to be durable are no threads of it.
     party: Option<Arc<Party>>,
     notifier: Notifier,
     spares: Spares,
-    jobs: mpsc::Sender<Job>,
+    /// `None` when the session is over.
+    jobs: Option<mpsc::Sender<Job>>,
     queue: Arc<Mutex<mpsc::Receiver<Job>>>,
     teller: mpsc::Sender<Done>,
     done: mpsc::Receiver<Done>,
-    handles: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
     /// The last pack waited for a disk.
     waits: Arc<AtomicBool>,
     /// Packs that are made or carried out, or wait for a thread.
@@ -220,19 +260,25 @@ pub(crate) struct PackThreads {
 }
 
 impl PackThreads {
-    pub(crate) fn new(ids: Option<Ids>, party: Option<Arc<Party>>, notifier: Notifier) -> Self {
+    pub(crate) fn new(
+        environment: Arc<dyn Environment>,
+        ids: Option<Ids>,
+        party: Option<Arc<Party>>,
+        notifier: Notifier,
+    ) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (teller, done) = mpsc::channel();
         Self {
+            environment,
             ids,
             party,
             notifier,
             spares: Spares::default(),
-            jobs,
+            jobs: Some(jobs),
             queue: Arc::new(Mutex::new(queue)),
             teller,
             done,
-            handles: Vec::new(),
+            workers: Vec::new(),
             waits: Arc::default(),
             running: 0,
         }
@@ -266,7 +312,7 @@ impl PackThreads {
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        wish: Wish,
+        wish: PackRequest,
     ) -> Result<(), Fault> {
         self.submit(Job::Make {
             file,
@@ -284,15 +330,48 @@ impl PackThreads {
         self.submit(Job::CarryOut { file, pack })
     }
 
+    /// Has a source opened.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn open_source(
+        &mut self,
+        file: FileId,
+        store: Arc<dyn Store>,
+        path: Vec<u8>,
+    ) -> Result<(), Fault> {
+        self.submit(Job::OpenSource { file, store, path })
+    }
+
+    /// Has a sink opened, or looked at in a dry run.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn open_sink(
+        &mut self,
+        file: FileId,
+        store: Arc<dyn Store>,
+        request: SinkRequest,
+        dry_run: bool,
+    ) -> Result<(), Fault> {
+        let request = Box::new(request);
+        self.submit(Job::OpenSink {
+            file,
+            store,
+            request,
+            dry_run,
+        })
+    }
+
     fn submit(&mut self, job: Job) -> Result<(), Fault> {
-        let count = self.handles.len();
+        let count = self.workers.len();
         let most = match self.waits.load(Ordering::Relaxed) {
             true => WAITING_THREADS_MAX,
             false => THREADS_MAX,
         };
         if count < most && self.running >= count {
             match self.start() {
-                Ok(handle) => self.handles.push(handle),
+                Ok(worker) => self.workers.push(worker),
                 Err(error) if count == 0 => {
                     return Err(Fault::from_io("start a thread for packs", "", &error));
                 }
@@ -300,24 +379,36 @@ impl PackThreads {
             }
         }
         self.running += 1;
-        // The other end of the queue is here.
-        let _ = self.jobs.send(job);
+        if let Some(jobs) = &self.jobs {
+            // The other end of the queue is here.
+            let _ = jobs.send(job);
+        }
         Ok(())
     }
 
-    fn start(&self) -> std::io::Result<JoinHandle<()>> {
-        let worker = Worker {
-            queue: Arc::clone(&self.queue),
-            done: self.teller.clone(),
-            notifier: self.notifier.clone(),
-            spares: self.spares.clone(),
-            waits: Arc::clone(&self.waits),
-            party: self.party.clone(),
-        };
+    fn start(&self) -> std::io::Result<Worker> {
+        let environment = Arc::clone(&self.environment);
+        let (queue, done) = (Arc::clone(&self.queue), self.teller.clone());
+        let (notifier, spares) = (self.notifier.clone(), self.spares.clone());
+        let (waits, party) = (Arc::clone(&self.waits), self.party.clone());
         let ids = self.ids.clone();
-        thread::Builder::new()
-            .name("xdfs-packs".into())
-            .spawn(move || worker.run(take_on(ids.as_ref())))
+        let make = move || {
+            let ids = assume_ids(ids.as_ref());
+            if let Some(party) = party {
+                party.enter();
+            }
+            PackTask {
+                environment,
+                queue,
+                next: None,
+                done,
+                notifier,
+                spares,
+                waits,
+                ids,
+            }
+        };
+        Worker::start(&*self.environment, "xdfs-packs", &self.notifier, make)
     }
 
     /// What was done since the last call.
@@ -327,52 +418,63 @@ impl PackThreads {
         Some(done)
     }
 
-    /// Ends the threads when they have done what was begun, and leaves those behind that take long.
-    pub(crate) fn finish(self) {
-        let Self {
-            jobs,
-            queue,
-            teller,
-            done,
-            handles,
-            ..
-        } = self;
-        drop((jobs, teller));
+    /// Lets the threads end when they have done what was begun, and returns them.
+    pub(crate) fn finish(&mut self) -> Vec<Worker> {
+        self.jobs = None;
         // What nobody began isn't begun.
-        if let Ok(queue) = queue.try_lock() {
+        if let Ok(queue) = self.queue.try_lock() {
             while queue.try_recv().is_ok() {}
         }
-        part("packs", &done, handles);
+        std::mem::take(&mut self.workers)
     }
 }
 
 /// One thread.
-struct Worker {
+struct PackTask {
+    environment: Arc<dyn Environment>,
     queue: Arc<Mutex<mpsc::Receiver<Job>>>,
+    /// Came while it waited.
+    next: Option<Job>,
     done: mpsc::Sender<Done>,
     notifier: Notifier,
     spares: Spares,
     waits: Arc<AtomicBool>,
-    party: Option<Arc<Party>>,
+    /// Whether it may touch a store.
+    ids: Result<(), Fault>,
 }
 
-impl Worker {
-    fn run(self, ids: Result<(), Fault>) {
-        if let Some(party) = &self.party {
-            party.enter();
-        }
-        loop {
-            let job = {
-                let queue = self.queue.lock();
-                queue.unwrap_or_else(PoisonError::into_inner).recv()
-            };
-            let Ok(job) = job else { return };
-            let done = self.work(job, &ids);
-            self.tell(done);
-        }
+impl Task for PackTask {
+    fn turn(&mut self) -> Turn {
+        let job = match (self.next.take(), self.queue.try_lock()) {
+            (Some(job), _) => job,
+            // Another thread waits for a job.
+            (None, Err(TryLockError::WouldBlock)) => return Turn::Wait(None),
+            (None, Err(TryLockError::Poisoned(_))) => return Turn::Ended,
+            (None, Ok(queue)) => match queue.try_recv() {
+                Ok(job) => job,
+                Err(TryRecvError::Empty) => return Turn::Wait(None),
+                Err(TryRecvError::Disconnected) => return Turn::Ended,
+            },
+        };
+        let done = self.work(job);
+        // If the session is over nobody listens.
+        let _ = self.done.send(done);
+        wake(&self.notifier);
+        Turn::Again
     }
 
-    fn work(&self, job: Job, ids: &Result<(), Fault>) -> Done {
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // An end shows at the next turn.
+        self.next = match timeout {
+            Some(time) => queue.recv_timeout(time).ok(),
+            None => queue.recv().ok(),
+        };
+    }
+}
+
+impl PackTask {
+    fn work(&self, job: Job) -> Done {
         match job {
             Job::Make {
                 file,
@@ -380,7 +482,7 @@ impl Worker {
                 root,
                 wish,
             } => {
-                let pack = ids.clone().and_then(|()| {
+                let pack = self.ids.clone().and_then(|()| {
                     let mut writer = PackWriter::new(self.spares.take(0), PACK_BYTES_MAX);
                     let read = || store.read_pack(&root, &wish, &mut writer);
                     let result = guarded("make a pack", read).flatten();
@@ -398,9 +500,9 @@ impl Worker {
                 Done::Made { file, pack }
             }
             Job::CarryOut { file, pack } => {
-                let began = Instant::now();
+                let began = self.environment.now();
                 let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
-                let failures = ids.clone().and_then(|()| {
+                let failures = self.ids.clone().and_then(|()| {
                     let write = || {
                         let waits = !pack.how.relaxed && pack.store.packs_wait(&pack.root);
                         self.waits.store(waits, Ordering::Relaxed);
@@ -412,20 +514,27 @@ impl Worker {
                 Done::CarriedOut {
                     file,
                     failures,
-                    busy: began.elapsed(),
+                    busy: self.environment.now() - began,
                 }
             }
+            Job::OpenSource { file, store, path } => {
+                let open = || store.open_source(&path);
+                let ids = self.ids.clone();
+                let source = ids.and_then(|()| guarded("open the source", open).flatten());
+                Done::SourceOpened { file, source }
+            }
+            Job::OpenSink {
+                file,
+                store,
+                request,
+                dry_run,
+            } => {
+                let open = || open_sink(&*store, &request, dry_run);
+                let ids = self.ids.clone();
+                let opened = ids.and_then(|()| guarded("open the target", open).flatten());
+                Done::SinkOpened { file, opened }
+            }
         }
-    }
-
-    fn tell(&self, done: Done) {
-        // If the session is over nobody listens.
-        let _ = self.done.send(done);
-        self.notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        });
     }
 }
 

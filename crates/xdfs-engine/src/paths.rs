@@ -14,23 +14,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::answerer::Work;
+use xdfs_proto::call_server::Work;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault};
+use xdfs_store::rate::SharedRate;
 use xdfs_store::{Party, Store, watched};
 use xdfs_sys::ids::Ids;
-use xdfs_sys::poll::{Event, Notifier};
+use xdfs_sys::poll::Notifier;
 
-use crate::command::WAKE;
 use crate::cost::cost;
-use crate::farewell::part;
+use crate::environment::{self, Environment, Task, Turn, Worker};
 use crate::files::{SessionFiles, Step};
 use crate::guard::guarded;
-use crate::rate::SharedRate;
-use crate::security::{Place, take_on};
+use crate::security::{Permit, assume_ids};
 
 /// Threads of a session: so many calls that take long leave none for others.
 const THREADS_MAX: usize = 4;
@@ -122,6 +120,7 @@ impl Queue {
 /// What the threads share with each other and the pipeline.
 #[derive(Debug)]
 struct Shared {
+    environment: Arc<dyn Environment>,
     store: Arc<dyn Store>,
     files: SessionFiles,
     ids: Option<Ids>,
@@ -140,7 +139,7 @@ struct Shared {
     /// The session is over.
     ended: AtomicBool,
     /// Held as long as anything of the session runs. Only the mutex makes it shareable.
-    _place: Arc<Mutex<Place>>,
+    _permit: Arc<Mutex<Permit>>,
 }
 
 /// The pipeline's end of the queue.
@@ -150,23 +149,29 @@ pub(crate) struct PathThreads {
     done: mpsc::Receiver<Done>,
     /// For further threads.
     teller: mpsc::Sender<Done>,
-    handles: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
     /// Calls that are carried out or wait for a thread.
     running: BTreeMap<CallId, Arc<AtomicBool>>,
 }
 
 impl PathThreads {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all that the threads of a session share"
+    )]
     pub(crate) fn new(
+        environment: Arc<dyn Environment>,
         store: Arc<dyn Store>,
         files: SessionFiles,
         ids: Option<Ids>,
         party: Arc<Party>,
         rate: Option<Arc<SharedRate>>,
-        place: Arc<Mutex<Place>>,
+        permit: Arc<Mutex<Permit>>,
         notifier: Notifier,
     ) -> Self {
         let (teller, done) = mpsc::channel();
         let shared = Arc::new(Shared {
+            environment,
             store,
             files,
             ids,
@@ -178,13 +183,13 @@ impl PathThreads {
             notifier,
             woken: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            _place: place,
+            _permit: permit,
         });
         Self {
             shared,
             done,
             teller,
-            handles: Vec::new(),
+            workers: Vec::new(),
             running: BTreeMap::new(),
         }
     }
@@ -200,10 +205,10 @@ impl PathThreads {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn submit(&mut self, work: Work) -> Result<(), Fault> {
-        let count = self.handles.len();
+        let count = self.workers.len();
         if count < THREADS_MAX && self.running.len() >= count {
             match self.start() {
-                Ok(handle) => self.handles.push(handle),
+                Ok(worker) => self.workers.push(worker),
                 Err(error) if count == 0 => {
                     let fault = Fault::from_io(work.call.operation(), work.call.path(), &error);
                     return Err(fault);
@@ -222,11 +227,19 @@ impl PathThreads {
         Ok(())
     }
 
-    fn start(&self) -> std::io::Result<JoinHandle<()>> {
+    fn start(&self) -> std::io::Result<Worker> {
         let (shared, done) = (Arc::clone(&self.shared), self.teller.clone());
-        thread::Builder::new()
-            .name("xdfs-paths".into())
-            .spawn(move || run(&shared, &done))
+        let make = move || {
+            let ids = assume_ids(shared.ids.as_ref());
+            shared.party.enter();
+            PathTask { shared, done, ids }
+        };
+        let Shared {
+            environment,
+            notifier,
+            ..
+        } = &*self.shared;
+        Worker::start(&**environment, "xdfs-paths", notifier, make)
     }
 
     /// Tells a listing that nobody wants further parts.
@@ -252,57 +265,20 @@ impl PathThreads {
         Some(done)
     }
 
-    /// Begins no further call and ends the threads; calls that read files end soon. Threads that
-    /// are still at work after a short time are left behind, with the place of the session, and
-    /// end with what they do.
-    pub(crate) fn finish(self) {
-        let Self {
-            shared,
-            done,
-            teller,
-            handles,
-            running,
-        } = self;
-        shared.ended.store(true, Ordering::SeqCst);
-        shared.queue().is_closed = true;
-        shared.added.notify_all();
-        shared.files.end();
-        drop((teller, running));
-        part("calls", &done, handles);
+    /// Begins no further call and lets the threads end; calls that read files end soon. Returns
+    /// the threads: one that a file system holds keeps the permit of the session until it ends.
+    pub(crate) fn finish(&mut self) -> Vec<Worker> {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.shared.queue().is_closed = true;
+        self.shared.added.notify_all();
+        self.shared.files.end();
+        std::mem::take(&mut self.workers)
     }
 }
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for the next job; `None` when the session is over.
-    fn next_job(&self) -> Option<Job> {
-        let mut queue = self.queue();
-        loop {
-            if queue.is_closed {
-                return None;
-            }
-            let now = Instant::now();
-            if let Some(job) = queue.take(now) {
-                if job.wait.is_some() {
-                    self.parked.fetch_sub(1, Ordering::SeqCst);
-                }
-                return Some(job);
-            }
-            queue = match queue.next() {
-                Some(next) => {
-                    let left = next.saturating_duration_since(now);
-                    let waited = self.added.wait_timeout(queue, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    let waited = self.added.wait(queue);
-                    waited.unwrap_or_else(PoisonError::into_inner)
-                }
-            };
-        }
     }
 
     fn park(&self, job: Job) {
@@ -315,11 +291,7 @@ impl Shared {
 
 fn wake(shared: &Shared) {
     if !shared.woken.swap(true, Ordering::SeqCst) {
-        shared.notifier.notify(Event {
-            token: WAKE,
-            readable: false,
-            writable: false,
-        });
+        environment::wake(&shared.notifier);
     }
 }
 
@@ -330,18 +302,61 @@ fn tell(shared: &Shared, done: &mpsc::Sender<Done>, what: Done) {
 }
 
 /// One thread.
-fn run(shared: &Arc<Shared>, done: &mpsc::Sender<Done>) {
-    let ids = take_on(shared.ids.as_ref());
-    shared.party.enter();
-    while let Some(mut job) = shared.next_job() {
+struct PathTask {
+    shared: Arc<Shared>,
+    done: mpsc::Sender<Done>,
+    /// Whether it may touch the store.
+    ids: Result<(), Fault>,
+}
+
+impl Task for PathTask {
+    fn turn(&mut self) -> Turn {
+        let now = self.shared.environment.now();
+        let mut queue = self.shared.queue();
+        if queue.is_closed {
+            return Turn::Ended;
+        }
+        let Some(job) = queue.take(now) else {
+            let next = queue.next();
+            return Turn::Wait(next.map(|next| next.saturating_duration_since(now)));
+        };
+        drop(queue);
+        if job.wait.is_some() {
+            self.shared.parked.fetch_sub(1, Ordering::SeqCst);
+        }
+        if let Some(end) = self.step(job, now) {
+            tell(&self.shared, &self.done, end);
+        }
+        Turn::Again
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let queue = self.shared.queue();
+        if queue.is_closed || !queue.ready.is_empty() {
+            return;
+        }
+        // Another thread may have parked something meanwhile.
+        let now = self.shared.environment.now();
+        let next = queue.next().map(|at| at.saturating_duration_since(now));
+        let added = &self.shared.added;
+        match timeout.into_iter().chain(next).min() {
+            Some(time) => drop(added.wait_timeout(queue, time)),
+            None => drop(added.wait(queue)),
+        }
+    }
+}
+
+impl PathTask {
+    /// Goes on with a job; `None` if it is parked again.
+    fn step(&self, mut job: Job, now: Instant) -> Option<Done> {
+        let shared = &self.shared;
         let id = job.work.id;
-        let end = match (&ids, &job.work.call) {
+        match (&self.ids, &job.work.call) {
             (Err(fault), call) => {
                 let fault = fault.clone().path(call.path());
                 Some(finished(shared, call, id, 0, Err(fault)))
             }
             (Ok(()), Call::File(call)) => {
-                let now = Instant::now();
                 let may_wait = match job.wait {
                     Some(wait) => now < wait.end,
                     None => !SessionFiles::patience(call).is_zero(),
@@ -360,10 +375,7 @@ fn run(shared: &Arc<Shared>, done: &mpsc::Sender<Done>) {
                     }
                 }
             }
-            (Ok(()), _) => Some(carry_out(shared, &job.work, &job.stop, done)),
-        };
-        if let Some(end) = end {
-            tell(shared, done, end);
+            (Ok(()), _) => Some(carry_out(shared, &job.work, &job.stop, &self.done)),
         }
     }
 }
@@ -382,7 +394,7 @@ fn finished(
         let bytes = cost(call, passed, &answer);
         is_charged = bytes > 0;
         if is_charged {
-            rate.charge(bytes);
+            rate.charge(bytes, shared.environment.now());
         }
     }
     Done::Finished {

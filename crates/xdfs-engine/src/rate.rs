@@ -1,128 +1,10 @@
-//! Bounds on bytes a second: of one session, and of all sessions of a user together. Time comes in
-//! as an argument.
+//! The bounds on bytes a second that a session obeys: its own, and that of all sessions of its user
+//! together. Time comes in as an argument.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What may pass at once after a pause, as time.
-const BURST: Duration = Duration::from_millis(50);
-
-/// Blocks aren't made smaller than this for the sake of a bound, in bytes.
-const BLOCK_BYTES_MIN: u32 = 64 << 10;
-
-/// A bound on the bytes a second of several sessions together, in both directions.
-///
-/// It is one number: the time at which all that was taken so far will have been paid for. Whoever
-/// takes bytes moves it on by what they cost, and waits until the time that comes out. So sessions
-/// queue up behind one another, each with one piece, without a lock, and each gets about the same
-/// share; what a session takes that ends before it has waited is paid for by the others.
-#[derive(Debug)]
-pub struct SharedRate {
-    bytes_per_s: u64,
-    /// Times in nanoseconds count from here.
-    epoch: Instant,
-    paid_at_ns: AtomicU64,
-}
-
-impl SharedRate {
-    /// A bound of so many bytes a second, at least 1. Nothing was taken yet.
-    #[must_use]
-    pub fn new(bytes_per_s: u64) -> Self {
-        Self {
-            bytes_per_s: bytes_per_s.max(1),
-            epoch: Instant::now(),
-            paid_at_ns: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether all that was taken is paid for at `now`: nobody would notice another bound in place
-    /// of this one.
-    #[must_use]
-    pub fn is_settled(&self, now: Instant) -> bool {
-        self.paid_at_ns.load(Ordering::Relaxed) <= self.time(now)
-    }
-
-    /// Takes what was done already, and isn't of a session's payload.
-    pub(crate) fn charge(&self, bytes: u64) {
-        self.take(bytes, self.time(Instant::now()));
-    }
-
-    /// Bytes that may pass between two looks at the time.
-    pub(crate) fn quantum(&self) -> u64 {
-        (u128::from(self.bytes_per_s) * BURST.as_nanos() / 1_000_000_000)
-            .try_into()
-            .unwrap_or(u64::MAX)
-            .max(1)
-    }
-
-    /// The largest block that sessions under this bound should have, in bytes: they share it block
-    /// by block.
-    pub(crate) fn block_bytes_max(&self) -> u32 {
-        u32::try_from(self.quantum())
-            .unwrap_or(u32::MAX)
-            .max(BLOCK_BYTES_MIN)
-    }
-
-    fn time(&self, now: Instant) -> u64 {
-        nanoseconds(now.saturating_duration_since(self.epoch))
-    }
-
-    /// Takes bytes and returns when they will have been paid for.
-    fn take(&self, bytes: u64, now_ns: u64) -> u64 {
-        let cost = (u128::from(bytes) * 1_000_000_000).div_ceil(self.bytes_per_s.into());
-        let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        // Time in which nothing passed is worth a burst and no more.
-        let least = now_ns.saturating_sub(nanoseconds(BURST));
-        let paid = |at: u64| at.max(least).saturating_add(cost);
-        let before = self
-            .paid_at_ns
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| Some(paid(at)));
-        // The update is never refused; both ways lead to the value before it.
-        paid(before.unwrap_or_else(|at| at))
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The part of one session in a [`SharedRate`].
-#[derive(Debug)]
-struct Share {
-    rate: Arc<SharedRate>,
-    /// The time of the bound at which the session began, in nanoseconds.
-    offset_ns: u64,
-    /// When what this session took will have been paid for.
-    paid_at_ns: u64,
-}
-
-impl Share {
-    fn new(rate: Arc<SharedRate>, started: Instant) -> Self {
-        Self {
-            offset_ns: rate.time(started),
-            // Behind all the others: beginning anew is no way around the wait.
-            paid_at_ns: rate.paid_at_ns.load(Ordering::Relaxed),
-            rate,
-        }
-    }
-
-    fn time(&self, now: Duration) -> u64 {
-        self.offset_ns.saturating_add(nanoseconds(now))
-    }
-
-    fn is_open(&self, now: Duration) -> bool {
-        self.paid_at_ns <= self.time(now)
-    }
-
-    fn take(&mut self, bytes: u64, now: Duration) {
-        self.paid_at_ns = self.rate.take(bytes, self.time(now));
-    }
-
-    fn delay(&self, now: Duration) -> Duration {
-        Duration::from_nanos(self.paid_at_ns.saturating_sub(self.time(now)))
-    }
-}
+use xdfs_store::rate::{BURST, Share, SharedRate};
 
 /// The bounds that a session obeys.
 #[derive(Debug, Default)]
@@ -176,7 +58,7 @@ impl Bounds {
     /// Bytes that may pass at once while they are open; at least 1.
     pub(crate) fn allowance(&self) -> usize {
         let own = self.own.as_ref().map_or(usize::MAX, Bucket::allowance);
-        let shared = self.share.as_ref().map_or(u64::MAX, |s| s.rate.quantum());
+        let shared = self.share.as_ref().map_or(u64::MAX, Share::quantum);
         own.min(usize::try_from(shared).unwrap_or(usize::MAX))
     }
 
@@ -194,13 +76,14 @@ impl Bounds {
     /// threads beside it have [charged](SharedRate::charge) is among that.
     pub(crate) fn catch_up(&mut self) {
         if let Some(share) = &mut self.share {
-            share.paid_at_ns = share.rate.paid_at_ns.load(Ordering::Relaxed);
+            share.catch_up();
         }
     }
 
     /// Time until they open.
     pub(crate) fn delay(&self, now: Duration) -> Duration {
-        let own = self.own.as_ref().map_or(Duration::ZERO, Bucket::delay);
+        let own = self.own.as_ref();
+        let own = own.map_or(Duration::ZERO, |bucket| bucket.delay(now));
         let shared = self.share.as_ref();
         own.max(shared.map_or(Duration::ZERO, |share| share.delay(now)))
     }
@@ -274,15 +157,27 @@ impl Bucket {
         self.tokens -= bytes as f64;
     }
 
-    /// Time until the bucket opens.
-    pub(crate) fn delay(&self) -> Duration {
-        Duration::from_secs_f64((-self.tokens / self.rate_bytes_per_s).clamp(0.0, 3600.0))
+    /// Time from `now` until the bucket opens, also if nothing was asked of it for a while.
+    pub(crate) fn delay(&self, now: Duration) -> Duration {
+        let owed =
+            Duration::from_secs_f64((-self.tokens / self.rate_bytes_per_s).clamp(0.0, 3600.0));
+        owed.saturating_sub(now.saturating_sub(self.last))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_owed_is_paid_by_time_alone() {
+        // Nothing is asked of a bucket while there is nothing to send: nobody waits for it then.
+        let mut bucket = Bucket::new(1000, Duration::ZERO);
+        bucket.take(100);
+        let delay = bucket.delay(Duration::ZERO);
+        assert!(delay > Duration::ZERO);
+        assert_eq!(bucket.delay(delay), Duration::ZERO);
+    }
 
     #[test]
     fn lets_the_rate_through() {
@@ -293,7 +188,7 @@ mod tests {
                 bucket.take(100);
                 sent += 100;
             } else {
-                now += bucket.delay().max(Duration::from_millis(1));
+                now += bucket.delay(now).max(Duration::from_millis(1));
             }
         }
         assert!((9_900..=10_300).contains(&sent), "{sent}");
@@ -365,9 +260,16 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// A bound, and when it began.
+    fn shared_rate(bytes_per_s: u64) -> (Arc<SharedRate>, Instant) {
+        let epoch = Instant::now();
+        (Arc::new(SharedRate::new(bytes_per_s, epoch)), epoch)
+    }
+
     /// Sessions that send pieces of these sizes whenever they may, for ten seconds; what each sent.
-    fn compete(rate: &Arc<SharedRate>, pieces: &[u64]) -> Vec<u64> {
-        let bounds = |_: &u64| Bounds::new(Some(Arc::clone(rate)), rate.epoch);
+    fn compete(bytes_per_s: u64, pieces: &[u64]) -> Vec<u64> {
+        let (rate, epoch) = shared_rate(bytes_per_s);
+        let bounds = |_: &u64| Bounds::new(Some(Arc::clone(&rate)), epoch);
         let mut sessions: Vec<Bounds> = pieces.iter().map(bounds).collect();
         let mut sent = vec![0; pieces.len()];
         let mut now = Duration::ZERO;
@@ -387,8 +289,7 @@ mod tests {
     #[test]
     fn sessions_share_one_bound_and_about_equally() {
         for n in [1, 2, 7] {
-            let rate = Arc::new(SharedRate::new(1_000_000));
-            let sent = compete(&rate, &vec![10_000; n]);
+            let sent = compete(1_000_000, &vec![10_000; n]);
             let all: u64 = sent.iter().sum();
             // A burst at the beginning, and a piece of each at the end.
             let most = 10_000_000 + 50_000 + 10_000 * n as u64;
@@ -400,8 +301,7 @@ mod tests {
 
     #[test]
     fn large_pieces_keep_the_bound_too() {
-        let rate = Arc::new(SharedRate::new(1_000_000));
-        let sent = compete(&rate, &[2 << 20, 50_000]);
+        let sent = compete(1_000_000, &[2 << 20, 50_000]);
         let all: u64 = sent.iter().sum();
         assert!(all <= 10_000_000 + 50_000 + (2 << 20) + 50_000, "{sent:?}");
         // Who takes little at a time isn't shut out.
@@ -410,21 +310,21 @@ mod tests {
 
     #[test]
     fn beginning_anew_saves_no_wait() {
-        let rate = Arc::new(SharedRate::new(1000));
-        let session = |at| Bounds::new(Some(Arc::clone(&rate)), rate.epoch + at);
+        let (rate, epoch) = shared_rate(1000);
+        let session = |at| Bounds::new(Some(Arc::clone(&rate)), epoch + at);
         session(Duration::ZERO).take(10_000, Duration::ZERO);
         let mut second = session(seconds(1));
         assert!(!second.are_open(Duration::ZERO) && second.waits_for_others(Duration::ZERO));
         assert_eq!(second.delay(Duration::ZERO), seconds(9));
-        assert!(!rate.is_settled(rate.epoch + seconds(9)));
-        assert!(rate.is_settled(rate.epoch + seconds(10)));
+        assert!(!rate.is_settled(epoch + seconds(9)));
+        assert!(rate.is_settled(epoch + seconds(10)));
         assert!(second.are_open(seconds(9)) && !second.waits_for_others(seconds(9)));
     }
 
     #[test]
     fn a_pause_saves_up_a_burst_alone() {
-        let rate = Arc::new(SharedRate::new(1000));
-        let mut session = Bounds::new(Some(Arc::clone(&rate)), rate.epoch);
+        let (rate, epoch) = shared_rate(1000);
+        let mut session = Bounds::new(Some(Arc::clone(&rate)), epoch);
         assert_eq!(session.allowance(), 50);
         session.take(50, seconds(1000));
         assert!(session.are_open(seconds(1000)));
@@ -435,8 +335,8 @@ mod tests {
 
     #[test]
     fn both_bounds_hold() {
-        let rate = Arc::new(SharedRate::new(1000));
-        let mut session = Bounds::new(Some(Arc::clone(&rate)), rate.epoch);
+        let (rate, epoch) = shared_rate(1000);
+        let mut session = Bounds::new(Some(Arc::clone(&rate)), epoch);
         session.own = Some(Bucket::new(100, Duration::ZERO));
         assert_eq!(session.allowance(), 5);
         session.take(105, Duration::ZERO);
@@ -450,8 +350,8 @@ mod tests {
     #[test]
     fn extreme_numbers_do_no_harm() {
         for bytes_per_s in [0, 1, u64::MAX] {
-            let rate = Arc::new(SharedRate::new(bytes_per_s));
-            let mut session = Bounds::new(Some(Arc::clone(&rate)), rate.epoch);
+            let (rate, epoch) = shared_rate(bytes_per_s);
+            let mut session = Bounds::new(Some(Arc::clone(&rate)), epoch);
             for bytes in [0, 1, u64::MAX, u64::MAX] {
                 session.take(bytes, seconds(u64::MAX));
                 session.take(bytes, Duration::ZERO);
@@ -459,16 +359,5 @@ mod tests {
             let _ = session.delay(Duration::ZERO);
             assert!(session.allowance() >= 1);
         }
-    }
-
-    #[test]
-    fn threads_that_take_at_once_take_all_of_it() {
-        let rate = SharedRate::new(1_000_000_000);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..1000).map(|_| rate.take(7, 0)).max());
-            }
-        });
-        assert_eq!(rate.paid_at_ns.load(Ordering::Relaxed), 28_000);
     }
 }

@@ -1,7 +1,7 @@
 //! Who a peer is: the two questions that the engine asks of xSec, one at each end.
 //!
-//! The engine carries proofs and knows nothing of keys. [`Identity`] opens channels for an
-//! initiator and proves who it is; [`Gate`] says for an acceptor who may come in and what it sees
+//! The engine carries proofs and knows nothing of keys. [`Identity`] proves who an initiator
+//! is; [`Gate`] says for an acceptor who may come in and what it sees
 //! then.
 
 use std::any::Any;
@@ -12,19 +12,12 @@ use std::sync::Arc;
 use xdfs_proto::Fault;
 use xdfs_proto::frame::AuthRequest;
 use xdfs_store::Store;
+use xdfs_store::rate::SharedRate;
 use xdfs_sys::ids::Ids;
-use xdfs_xio::{Endpoint, Protection, Stream};
-
-use crate::rate::SharedRate;
+use xdfs_xio::Protection;
 
 /// The initiator's side.
 pub trait Identity: Send + Sync + fmt::Debug {
-    /// Begins a protected channel to `endpoint`, as [`xdfs_xio::open`] does a plain one.
-    ///
-    /// # Errors
-    /// What is known at once.
-    fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>>;
-
     /// The first step of the proof, on the channel with this `protection`, by one of the `methods`
     /// that the acceptor takes; and whether it is the only step.
     ///
@@ -58,8 +51,8 @@ pub struct Admission {
     pub user: String,
     /// What it sees.
     pub store: Arc<dyn Store>,
-    /// Lives as long as the session: the place it takes in the limits of its user.
-    pub place: Place,
+    /// Lives as long as the session, which takes its share of the limits of its user.
+    pub permit: Permit,
     /// The ids that the threads of its session take on before they touch the store; `None` for
     /// those of the server.
     pub ids: Option<Ids>,
@@ -69,7 +62,7 @@ pub struct Admission {
 }
 
 /// Gives the calling thread the ids of a session, if it has some of its own.
-pub(crate) fn take_on(ids: Option<&Ids>) -> Result<(), Fault> {
+pub(crate) fn assume_ids(ids: Option<&Ids>) -> Result<(), Fault> {
     let Some(ids) = ids else { return Ok(()) };
     ids.take_on().map_err(|error| {
         let uid = ids.uid();
@@ -80,11 +73,11 @@ pub(crate) fn take_on(ids: Option<&Ids>) -> Result<(), Fault> {
 }
 
 /// Something that is held for as long as a peer is served.
-pub struct Place(pub Box<dyn Any + Send>);
+pub struct Permit(pub Box<dyn Any + Send>);
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place(..)")
+        f.write_str("Permit(..)")
     }
 }
 
@@ -118,14 +111,14 @@ pub trait Gate: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// It has to wait.
-    fn knock(&self, peer: &str) -> Result<Place, Fault>;
+    fn admit_connection(&self, peer: &str) -> Result<Permit, Fault>;
 
     /// A further channel joins a session of `user`. What is returned is held as long as the
     /// channel.
     ///
     /// # Errors
     /// The user has as many as are allowed.
-    fn join(&self, user: &str) -> Result<Place, Fault>;
+    fn join(&self, user: &str) -> Result<Permit, Fault>;
 
     /// Takes the first step of a proof on the channel with this `protection`.
     ///

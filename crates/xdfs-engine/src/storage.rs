@@ -3,24 +3,24 @@
 //!
 //! The papers' asynchronous disk I/O: an additional thread and a queue of buffers. The save order
 //! (data, sync, journal) is kept here and nowhere else. Sinks in memory take no time; their jobs
-//! are done at once in the pipeline's own thread, by the same [`Worker`].
+//! are done at once in the pipeline's own thread, by the same [`Writer`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
-use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
-use std::thread;
+use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
 use xdfs_proto::{ByteRange, Code, Fault, FileId};
 use xdfs_store::Sink;
 use xdfs_sys::ids::Ids;
-use xdfs_sys::poll::{Event, Notifier};
+use xdfs_sys::poll::Notifier;
 
-use crate::command::WAKE;
+use crate::environment::{Environment, Task, Turn, Worker, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
-use crate::security::take_on;
+use crate::security::assume_ids;
 
 /// Bytes after which what was written is made durable and recorded in the journal.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
@@ -133,8 +133,9 @@ impl OpenSink {
 type Piece = (u64, Buffer, usize);
 
 /// Does the jobs, in whichever thread.
-#[derive(Debug, Default)]
-struct Worker {
+#[derive(Debug)]
+struct Writer {
+    environment: Arc<dyn Environment>,
     sinks: BTreeMap<FileId, OpenSink>,
     /// Pieces of one file that wait to be written together.
     gathered: Vec<Piece>,
@@ -143,7 +144,18 @@ struct Worker {
     done: VecDeque<Completion>,
 }
 
-impl Worker {
+impl Writer {
+    fn new(environment: Arc<dyn Environment>) -> Self {
+        Self {
+            environment,
+            sinks: BTreeMap::new(),
+            gathered: Vec::new(),
+            gathered_file: None,
+            gathered_bytes: 0,
+            done: VecDeque::new(),
+        }
+    }
+
     fn handle(&mut self, job: Job) {
         match job {
             Job::Attach {
@@ -160,7 +172,7 @@ impl Worker {
                     fresh: FragmentMap::new(kind),
                     fresh_bytes: 0,
                     durable_bytes: resumed,
-                    checkpoint_at: Instant::now(),
+                    checkpoint_at: self.environment.now(),
                     write_back: ByteRange { start: 0, end: 0 },
                     busy: Duration::ZERO,
                 };
@@ -201,11 +213,11 @@ impl Worker {
                 let Some(mut open) = self.sinks.remove(&file) else {
                     return;
                 };
-                let start = Instant::now();
+                let start = self.environment.now();
                 let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
                 let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
-                let busy = open.busy + start.elapsed();
+                let busy = open.busy + (self.environment.now() - start);
                 self.done.push_back(match result {
                     Ok(()) => Completion::Published { file, busy },
                     Err(fault) => Completion::Failed { file, fault },
@@ -279,9 +291,9 @@ impl Worker {
             let Some(open) = self.sinks.get_mut(&file) else {
                 break;
             };
-            let start = Instant::now();
+            let start = self.environment.now();
             let result = guarded(WRITE, || open.write(run)).flatten();
-            open.busy += start.elapsed();
+            open.busy += self.environment.now() - start;
             if let Err(fault) = result {
                 self.fail(file, fault);
             }
@@ -301,12 +313,12 @@ impl Worker {
         if !open.durable_sink || open.fresh_bytes == 0 {
             return;
         }
-        let start = Instant::now();
+        let start = self.environment.now();
         let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
         let save = || open.sink.sync().and_then(|()| open.sink.record(&fresh));
         let result = guarded("make the file durable", save).flatten();
-        open.busy += start.elapsed();
-        open.checkpoint_at = Instant::now();
+        open.busy += self.environment.now() - start;
+        open.checkpoint_at = self.environment.now();
         match result {
             Ok(()) => {
                 open.durable_bytes += open.fresh_bytes;
@@ -321,7 +333,8 @@ impl Worker {
         }
     }
 
-    fn checkpoint_due(&mut self, now: Instant) {
+    fn checkpoint_due(&mut self) {
+        let now = self.environment.now();
         let due: Vec<FileId> = self
             .sinks
             .iter()
@@ -344,9 +357,9 @@ impl Worker {
         let Some((&file, open)) = unverified else {
             return false;
         };
-        let start = Instant::now();
+        let start = self.environment.now();
         let result = guarded("verify what was resumed", || open.sink.verify()).flatten();
-        open.busy += start.elapsed();
+        open.busy += self.environment.now() - start;
         match result {
             Ok(None) => {}
             Ok(Some(durable)) => {
@@ -365,86 +378,91 @@ impl Worker {
     }
 }
 
-fn wake(notifier: &Notifier) {
-    notifier.notify(Event {
-        token: WAKE,
-        readable: false,
-        writable: false,
-    });
+/// The thread's end of the queue.
+#[derive(Debug)]
+struct StorageTask {
+    writer: Writer,
+    jobs: mpsc::Receiver<Job>,
+    done: mpsc::Sender<Completion>,
+    notifier: Notifier,
+    /// Came while it waited.
+    next: Option<Job>,
+    /// The thread must not touch the sinks: no job is done.
+    refusal: Option<Fault>,
+    /// Completions since the pipeline was woken.
+    quiet: usize,
+    unverified_jobs: u32,
 }
 
-/// In place of [`run`], for a thread that must not touch the sinks: no job is done.
-fn refuse(
-    jobs: &mpsc::Receiver<Job>,
-    done: &mpsc::Sender<Completion>,
-    notifier: &Notifier,
-    fault: &Fault,
-) {
-    for job in jobs {
+impl StorageTask {
+    fn handle(&mut self, job: Job) {
+        let Some(fault) = &self.refusal else {
+            self.writer.handle(job);
+            return;
+        };
         let completion = match job {
             Job::Attach { file, .. } | Job::Publish { file, .. } => {
                 let fault = fault.clone();
                 Completion::Failed { file, fault }
             }
             Job::Write { buffer, .. } => Completion::Buffer(buffer),
-            Job::Detach(_) | Job::Discard(_) | Job::Held { .. } | Job::Hole { .. } => continue,
+            Job::Detach(_) | Job::Discard(_) | Job::Held { .. } | Job::Hole { .. } => return,
         };
-        if done.send(completion).is_err() {
-            return;
-        }
-        wake(notifier);
+        self.writer.done.push_back(completion);
     }
 }
 
-/// The thread's end of the queue.
-fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &Notifier) {
-    let mut worker = Worker::default();
-    let (mut quiet, mut unverified_jobs) = (0, 0);
-    loop {
-        let job = match jobs.try_recv() {
+impl Task for StorageTask {
+    fn turn(&mut self) -> Turn {
+        let job = match self.next.take().map_or_else(|| self.jobs.try_recv(), Ok) {
             Ok(job) => Some(job),
             Err(TryRecvError::Empty) => {
-                worker.flush();
+                self.writer.flush();
                 None
             }
-            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Disconnected) => {
+                self.writer.flush();
+                let files: Vec<FileId> = self.writer.sinks.keys().copied().collect();
+                for file in files {
+                    self.writer.checkpoint(file);
+                }
+                return Turn::Ended;
+            }
         };
         let waited = job.is_none();
         if let Some(job) = job {
-            worker.handle(job);
-            unverified_jobs += 1;
+            self.handle(job);
+            self.unverified_jobs += 1;
         }
-        worker.checkpoint_due(Instant::now());
+        self.writer.checkpoint_due();
         let mut verifies = false;
-        if waited || unverified_jobs >= JOBS_BEFORE_VERIFYING {
-            unverified_jobs = 0;
-            verifies = worker.verify();
+        if waited || self.unverified_jobs >= JOBS_BEFORE_VERIFYING {
+            self.unverified_jobs = 0;
+            verifies = self.writer.verify();
         }
         let mut urgent = false;
-        for completion in worker.done.drain(..) {
-            quiet += 1;
+        for completion in self.writer.done.drain(..) {
+            self.quiet += 1;
             urgent |= !matches!(completion, Completion::Buffer(_));
-            if done.send(completion).is_err() {
-                // The pipeline is gone; what is written is still made durable below.
+            if self.done.send(completion).is_err() {
+                // The pipeline is gone; what is written is still made durable at the end.
                 break;
             }
         }
-        if urgent || quiet >= WAKE_BUFFERS || (waited && quiet > 0) {
-            quiet = 0;
-            wake(notifier);
+        if urgent || self.quiet >= WAKE_BUFFERS || (waited && self.quiet > 0) {
+            self.quiet = 0;
+            wake(&self.notifier);
         }
-        if waited && !verifies {
-            match jobs.recv_timeout(CHECKPOINT_INTERVAL) {
-                Ok(job) => worker.handle(job),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
+        match waited && !verifies {
+            true => Turn::Wait(Some(CHECKPOINT_INTERVAL)),
+            false => Turn::Again,
         }
     }
-    worker.flush();
-    let files: Vec<FileId> = worker.sinks.keys().copied().collect();
-    for file in files {
-        worker.checkpoint(file);
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let timeout = timeout.unwrap_or(CHECKPOINT_INTERVAL);
+        // An end shows at the next turn.
+        self.next = self.jobs.recv_timeout(timeout).ok();
     }
 }
 
@@ -452,26 +470,33 @@ fn run(jobs: &mpsc::Receiver<Job>, done: &mpsc::Sender<Completion>, notifier: &N
 struct Thread {
     jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Completion>,
-    handle: thread::JoinHandle<()>,
 }
 
 /// The pipeline's end of the queue.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    inline: Worker,
+    environment: Arc<dyn Environment>,
+    inline: Writer,
     inline_files: Vec<FileId>,
     thread: Option<Thread>,
+    worker: Option<Worker>,
     notifier: Notifier,
     /// What the thread runs with, as the pipeline's does.
     ids: Option<Ids>,
 }
 
 impl Storage {
-    pub(crate) fn new(notifier: Notifier, ids: Option<Ids>) -> Self {
+    pub(crate) fn new(
+        environment: Arc<dyn Environment>,
+        notifier: Notifier,
+        ids: Option<Ids>,
+    ) -> Self {
         Self {
-            inline: Worker::default(),
+            inline: Writer::new(Arc::clone(&environment)),
+            environment,
             inline_files: Vec::new(),
             thread: None,
+            worker: None,
             notifier,
             ids,
         }
@@ -496,14 +521,22 @@ impl Storage {
             let (jobs, job_receiver) = mpsc::channel();
             let (done_sender, done) = mpsc::channel();
             let (notifier, ids) = (self.notifier.clone(), self.ids.clone());
-            let handle = thread::Builder::new()
-                .name("xdfs-storage".into())
-                .spawn(move || match take_on(ids.as_ref()) {
-                    Ok(()) => run(&job_receiver, &done_sender, &notifier),
-                    Err(fault) => refuse(&job_receiver, &done_sender, &notifier, &fault),
-                })
+            let environment = Arc::clone(&self.environment);
+            let make = move || StorageTask {
+                writer: Writer::new(environment),
+                jobs: job_receiver,
+                done: done_sender,
+                notifier,
+                next: None,
+                refusal: assume_ids(ids.as_ref()).err(),
+                quiet: 0,
+                unverified_jobs: 0,
+            };
+            let name = "xdfs-storage";
+            let worker = Worker::start(&*self.environment, name, &self.notifier, make)
                 .map_err(|e| Fault::from_io("start the storage thread", "", &e))?;
-            self.thread = Some(Thread { jobs, done, handle });
+            self.thread = Some(Thread { jobs, done });
+            self.worker = Some(worker);
         }
         self.submit(
             file,
@@ -545,14 +578,14 @@ impl Storage {
             .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
     }
 
-    /// Makes durable and records what was written, and ends the thread. Takes as long as that.
+    /// Has what was written made durable and recorded, and the thread end then.
     pub(crate) fn finish(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            drop(thread.jobs);
-            if thread.handle.join().is_err() {
-                tracing::error!("the storage thread panicked");
-            }
-        }
+        self.thread = None;
+    }
+
+    /// Whether the thread has ended, or there was none.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.worker.as_ref().is_none_or(Worker::has_ended)
     }
 }
 

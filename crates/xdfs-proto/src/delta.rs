@@ -9,8 +9,11 @@
 //! only the rest travels. Nothing of this is trusted: a piece whose bytes have another digest than
 //! was given isn't taken.
 
+mod codec;
+
 use crate::digest::{DigestKind, Fragment, FragmentState};
-use crate::frame::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, SourceTag};
+use crate::id::SourceTag;
+use crate::limits::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN};
 use crate::range::ByteRange;
 
 /// Most signatures that one call asks for.

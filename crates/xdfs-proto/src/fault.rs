@@ -172,6 +172,9 @@ pub struct Fault {
     pub hint: String,
     /// Whether trying again makes sense.
     pub retry: Retry,
+    /// The session in which it arose has ended, or takes nothing more: what comes next needs
+    /// another one. Known to this side and never sent.
+    pub ends_session: bool,
 }
 
 impl Fault {
@@ -186,6 +189,7 @@ impl Fault {
             cause: cause.into(),
             hint: String::new(),
             retry: Retry::Never,
+            ends_session: false,
         }
     }
 
@@ -207,6 +211,13 @@ impl Fault {
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same, as the end of its session.
+    #[must_use]
+    pub fn ending_session(mut self) -> Self {
+        self.ends_session = true;
         self
     }
 

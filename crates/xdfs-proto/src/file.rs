@@ -6,10 +6,12 @@
 //! [identity](FileIdentity) of the file, and who it is ([`FileOwner`]). With these it opens the
 //! file again, and is told if that is another one by now.
 
+mod codec;
+
 use std::fmt;
 use std::sync::Arc;
 
-use crate::path::Attributes;
+use crate::attributes::Attributes;
 
 /// Most bytes that one call reads or writes. A frame has room for them beside [`EXTENTS_MAX`]
 /// extents.

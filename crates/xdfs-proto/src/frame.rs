@@ -9,493 +9,203 @@
 //!
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
-//! Here are the types and the two headers; how the bodies of the other frames are laid out is in
-//! `codec`, and of calls and their answers in `calls` and `files`. Who reads from a channel decodes
-//! a [`FrameHeader`], which bounds the length of what follows, and then the rest with
+//! Here are the table of all kinds and the two headers. Each body is a type with its flags and its
+//! layout, in the file of its family: `session`, `transfers`, `calls`. Who reads from a channel
+//! decodes a [`FrameHeader`], which bounds the length of what follows, and then the rest with
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
+mod body;
 mod calls;
-pub(crate) mod codec;
-mod delta;
-mod files;
+mod session;
+mod transfers;
 
-use crate::digest::{DigestKind, DigestValue, Fragment};
-use crate::fault::Fault;
-use crate::id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret};
+use body::Body;
+pub use calls::{AnswerPart, CallRequest, Taken, UnknownOperation};
+pub use session::{
+    AuthOk, AuthRequest, Challenge, JoinRequest, Level, Proof, SessionAccept, SessionRequest, Start,
+};
+pub use transfers::{
+    Accept, Ack, Cancel, Durable, Eofr, Exception, Hole, Offer, Published, Repeat, Request, Resume,
+    Scope,
+};
+
+use crate::id::FileId;
 use crate::limits::Limits;
-use crate::pack::{Failures, Wish};
-use crate::path::{Answer, Call};
 use crate::range::ByteRange;
-use crate::wire::{DecodeError, Reader};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Bytes of the header of every frame.
 pub const FRAME_HEADER_BYTES: usize = 8;
 /// Bytes of a BLOCK before its payload: the frame header, file, check value and offset.
 pub const BLOCK_HEADER_BYTES: usize = 24;
-/// Smallest block size of a file, in bytes: one chunk of BLAKE3.
-pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
-/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that
-/// isn't longer ever does, whether its length is known beforehand or not.
-pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
-/// Largest block size of a file, in bytes.
-pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
-/// The kinds of frames, as numbers on the wire. 0x01 to 0x0f manage the session, 0x10 to 0x1f are
-/// events of a channel, 0x20 to 0x2f carry data, 0x30 to 0x3f belong to calls; 0x7f is the
-/// exception header.
-pub mod kind {
-    /// Registers a session.
-    pub const SESSION: u8 = 0x01;
-    /// Answers SESSION.
-    pub const SESSION_OK: u8 = 0x02;
-    /// Adds a channel.
-    pub const JOIN: u8 = 0x03;
-    /// Answers JOIN.
-    pub const JOIN_OK: u8 = 0x04;
-    /// Ends one channel.
-    pub const LEAVE: u8 = 0x05;
-    /// Says who the initiator is and begins the proof.
-    pub const AUTH: u8 = 0x06;
-    /// Asks for the next step of the proof.
-    pub const CHALLENGE: u8 = 0x07;
-    /// Answers CHALLENGE.
-    pub const PROOF: u8 = 0x08;
-    /// Answers AUTH or PROOF: it is proved.
-    pub const AUTH_OK: u8 = 0x09;
-    /// Sets the level of the payload that follows on the channel.
-    pub const PROTECT: u8 = 0x0a;
-    /// End of the session.
-    pub const EOFT: u8 = 0x10;
-    /// End of a file.
-    pub const EOFR: u8 = 0x11;
-    /// Offers an upload.
-    pub const XFTSMU: u8 = 0x12;
-    /// Asks for a download.
-    pub const XFTSM: u8 = 0x13;
-    /// A call about paths.
-    pub const XPATHM: u8 = 0x14;
-    /// Changes to remote file I/O.
-    pub const XDFSM: u8 = 0x15;
-    /// Nothing.
-    pub const NOOP: u8 = 0x16;
-    /// Goes on in the latest mode.
-    pub const CONM: u8 = 0x17;
-    /// Negotiates the zero-copy form.
-    pub const ZXDFS: u8 = 0x18;
-    /// Offers the file of a download.
-    pub const OFFER: u8 = 0x19;
-    /// Takes an offer.
-    pub const ACCEPT: u8 = 0x1a;
-    /// Counts the data frames read.
-    pub const ACK: u8 = 0x1b;
-    /// Asks for bytes again.
-    pub const REPEAT: u8 = 0x1c;
-    /// Counts the durable bytes.
-    pub const DURABLE: u8 = 0x1d;
-    /// The file stands under its name.
-    pub const PUBLISHED: u8 = 0x1e;
-    /// Ends one file.
-    pub const CANCEL: u8 = 0x1f;
-    /// Payload.
-    pub const BLOCK: u8 = 0x20;
-    /// Zeros that aren't sent.
-    pub const HOLE: u8 = 0x21;
-    /// Answers XPATHM, or a part of the answer.
-    pub const ANSWER: u8 = 0x30;
-    /// Counts the parts of an answer that were taken.
-    pub const TAKEN: u8 = 0x31;
-    /// The exception header.
-    pub const EXCEPTION: u8 = 0x7f;
+/// Makes [`Frame`] and [`kind`] from a table with the number, constant, name and variant of each
+/// kind. A variant without a type has no body.
+macro_rules! frames {
+    ($(
+        $(#[$doc:meta])*
+        $number:literal $kind:ident $name:literal $variant:ident $(($body:ident: $type:ty))?,
+    )*) => {
+        /// The kinds of frames, as numbers on the wire. 0x01 to 0x0f manage the session, 0x10 to
+        /// 0x1f are events of a channel, 0x20 to 0x2f carry data, 0x30 to 0x3f belong to calls;
+        /// 0x7f is the exception header.
+        pub mod kind {
+            $($(#[$doc])* pub const $kind: u8 = $number;)*
+            /// Payload.
+            pub const BLOCK: u8 = 0x20;
 
-    /// The name of a kind, for messages.
-    #[must_use]
-    pub fn name(kind: u8) -> &'static str {
-        match kind {
-            SESSION => "SESSION",
-            SESSION_OK => "SESSION-OK",
-            JOIN => "JOIN",
-            JOIN_OK => "JOIN-OK",
-            LEAVE => "LEAVE",
-            AUTH => "AUTH",
-            CHALLENGE => "CHALLENGE",
-            PROOF => "PROOF",
-            AUTH_OK => "AUTH-OK",
-            PROTECT => "PROTECT",
-            EOFT => "EOFT",
-            EOFR => "EOFR",
-            XFTSMU => "XFTSMU",
-            XFTSM => "XFTSM",
-            XPATHM => "XPATHM",
-            XDFSM => "XDFSM",
-            NOOP => "NOOP",
-            CONM => "CONM",
-            ZXDFS => "ZXDFS",
-            OFFER => "OFFER",
-            ACCEPT => "ACCEPT",
-            ACK => "ACK",
-            REPEAT => "REPEAT",
-            DURABLE => "DURABLE",
-            PUBLISHED => "PUBLISHED",
-            CANCEL => "CANCEL",
-            BLOCK => "BLOCK",
-            HOLE => "HOLE",
-            ANSWER => "ANSWER",
-            TAKEN => "TAKEN",
-            EXCEPTION => "EXCEPTION",
-            _ => "a frame of an unknown kind",
+            /// The name of a kind, for messages.
+            #[must_use]
+            pub fn name(kind: u8) -> &'static str {
+                match kind {
+                    $($kind => $name,)*
+                    BLOCK => "BLOCK",
+                    _ => "a frame of an unknown kind",
+                }
+            }
         }
-    }
-}
 
-/// How a session starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At once; channels come and go.
-    Elastic,
-    /// When all announced channels have joined, or not at all.
-    Strict,
-}
-
-/// SESSION: registers a session on its first channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRequest {
-    /// Chosen by the initiator at random.
-    pub id: SessionId,
-    /// Number of channels the initiator means to open, this one included; at least 1.
-    pub channels: u32,
-    /// Largest payload of a block, in bytes; 0 leaves the choice to the acceptor.
-    pub block_size: u32,
-    /// Socket buffer of a channel in bytes, in each direction; 0 leaves it to the system.
-    pub window: u32,
-    /// Elastic or strict.
-    pub start: Start,
-    /// Name of the user, as the URL gave it; may be empty.
-    pub user: String,
-}
-
-/// SESSION-OK: what the acceptor made of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionAccept {
-    /// Must be shown by every channel that joins; on a protected one by
-    /// [`SessionSecret::bound_to`].
-    pub secret: SessionSecret,
-    /// Number of channels allowed; at most what was asked for.
-    pub channels: u32,
-    /// Largest payload of a block, in bytes; at most what was asked for.
-    pub block_size: u32,
-    /// Socket buffer in bytes that the acceptor uses; 0 leaves it to the system.
-    pub window: u32,
-}
-
-/// JOIN: adds a channel to a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JoinRequest {
-    /// The session.
-    pub id: SessionId,
-    /// Its secret; on a protected channel what [`SessionSecret::bound_to`] makes of it.
-    pub secret: SessionSecret,
-    /// The number of this channel; not used before in this session.
-    pub channel: ChannelIndex,
-}
-
-/// AUTH: says who the initiator is, before SESSION, and begins the proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthRequest {
-    /// The number of the method; those of this version are in the specification.
-    pub method: u8,
-    /// Name of the user; may be empty where the method says who it is.
-    pub user: String,
-    /// The first step of the proof, defined by the method.
-    pub body: Vec<u8>,
-}
-
-/// What identifies one version of a source: a value that changes when the content may have. All
-/// zero if the source can't be read twice, so that nothing can be resumed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceTag(pub [u8; 16]);
-
-impl SourceTag {
-    /// The tag of `length` bytes from `offset` on, up to the end if `None`, of a source whose own
-    /// tag this is. A part is another source than the whole and than every other part: what a
-    /// receiver keeps of them must not mix.
-    #[must_use]
-    pub fn of_part(self, offset: u64, length: Option<u64>) -> Self {
-        if self == Self::default() {
-            return self;
+        /// A frame other than BLOCK, whose payload never passes through this type.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Frame {
+            $($(#[$doc])* $variant $(($type))?,)*
         }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.0);
-        hasher.update(&offset.to_be_bytes());
-        hasher.update(&length.unwrap_or(u64::MAX).to_be_bytes());
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        Self(tag)
-    }
+
+        impl Frame {
+            fn kind_and_flags(&self) -> (u8, u8) {
+                match self {
+                    $(Self::$variant $(($body))? => (kind::$kind, 0 $(| $body.flags())?),)*
+                }
+            }
+
+            fn encode_body(&self, w: &mut Writer<'_>) {
+                match self {
+                    $(Self::$variant $(($body))? => { $($body.encode(w);)? })*
+                }
+            }
+
+            fn decode_body(
+                header: FrameHeader,
+                r: &mut Reader<'_>,
+                limits: &Limits,
+            ) -> Result<Self, DecodeError> {
+                let flags = header.flags;
+                Ok(match header.kind {
+                    $(kind::$kind => Self::$variant $((<$type>::decode(flags, r, limits)?))?,)*
+                    kind => return Err(DecodeError::UnknownKind(kind)),
+                })
+            }
+        }
+
+        /// The flag bits that a kind defines; `None` if there is no such kind.
+        fn flags_defined(kind: u8) -> Option<u8> {
+            match kind {
+                $(kind::$kind => Some(0 $(| <$type>::FLAGS_DEFINED)?),)*
+                kind::BLOCK => Some(BLOCK_CLEAR),
+                _ => None,
+            }
+        }
+    };
 }
 
-/// What a transfer makes of what an earlier attempt has left at the receiver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resume {
-    /// Nothing: it starts over.
-    Never,
-    /// It goes on from the journal. What that claims is read again where the receiver can't rely on
-    /// its storage having kept it, as after its machine was started anew.
-    #[default]
-    Trust,
-    /// It goes on from the journal, once all that it claims was read again and compared.
-    Verify,
-}
-
-/// A file that the sender offers. In an upload it is the body of XFTSMU, in a download of OFFER.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Names the file from here on.
-    pub file: FileId,
-    /// In an upload the target path, in a download empty.
-    pub path: Vec<u8>,
-    /// The last component of the source's name, used if the target is a directory; may be empty.
-    pub name: Vec<u8>,
-    /// Number of bytes to be sent; `None` if not known before the end.
-    pub length: Option<u64>,
-    /// The version of the source.
-    pub tag: SourceTag,
-    /// Permission bits of the source; `None` if it has none.
-    pub mode: Option<u32>,
-    /// Modification time in nanoseconds since 1970; `None` if it has none.
-    pub mtime_ns: Option<i64>,
-    /// The whole-file digest to compute.
-    pub digest: DigestKind,
-    /// Replace a target that exists. Only meaningful in an upload.
-    pub overwrite: bool,
-    /// What becomes of what an earlier attempt has left at the receiver.
-    pub resume: Resume,
-    /// Check the request and answer, but write nothing.
-    pub dry_run: bool,
-    /// The content is a [pack](crate::pack), which is carried out beneath `path`: of 1 to
-    /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and with neither name, tag, mode,
-    /// time, journal nor dry run. `overwrite` is meant of each of its entries.
-    pub pack: bool,
-    /// The source takes less storage than it has bytes: what is zero of it needs none at the
-    /// target either. Not of a pack, whose entries have marks of their own.
-    pub sparse: bool,
-    /// Of a pack in an upload: its files may get their names before they are durable.
-    pub relaxed: bool,
-}
-
-/// XFTSM: asks for a file (download).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Names the file from here on.
-    pub file: FileId,
-    /// Path of the source.
-    pub path: Vec<u8>,
-    /// First byte wanted.
-    pub offset: u64,
-    /// Number of bytes wanted; `None` for all up to the end.
-    pub length: Option<u64>,
-    /// The whole-file digest to compute.
-    pub digest: DigestKind,
-    /// Asks for a [pack](crate::pack) of names beneath `path` instead of the file there; without
-    /// offset and length then.
-    pub pack: Option<Wish>,
-}
-
-/// ACCEPT: the receiver is ready for the blocks of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accept {
-    /// The file.
-    pub file: FileId,
-    /// Where it goes, for messages; may be empty.
-    pub path: Vec<u8>,
-    /// The grid on which blocks are cut, in bytes: a power of two, at most the session's.
-    pub block_size: u32,
-    /// What is durable already and must not be sent, with the digest state of each range.
-    pub durable: Vec<Fragment>,
-}
-
-/// How the payload of a protected channel travels; everything else is always protected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
-    /// Protected like everything else.
-    #[default]
-    Private,
-    /// In the clear beside the protection, with check values: who listens can read it, and who
-    /// stands in the middle can change it so that the check value fits.
-    Clear,
-}
-
-/// The header of a BLOCK; its payload follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockHeader {
-    /// The file.
-    pub file: FileId,
-    /// CRC-32C of the payload and its place; 0 where the channel checks integrity itself.
-    pub check: u32,
-    /// The payload travels beside the protection of the channel.
-    pub clear: bool,
-    /// Where the payload belongs, counted from the start of the transferred range.
-    pub offset: u64,
-    /// Bytes of payload; at least 1.
-    pub length: u32,
-}
-
-/// How much of a session an exception ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The channel that carries it.
-    Channel,
-    /// One file; the session goes on.
-    File(FileId),
-    /// The session.
-    Session,
-}
-
-/// A frame other than BLOCK.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Frame {
+frames! {
     /// Registers a session.
-    Session(SessionRequest),
+    0x01 SESSION "SESSION" Session(body: SessionRequest),
     /// Answers SESSION.
-    SessionOk(SessionAccept),
+    0x02 SESSION_OK "SESSION-OK" SessionOk(body: SessionAccept),
     /// Adds a channel.
-    Join(JoinRequest),
+    0x03 JOIN "JOIN" Join(body: JoinRequest),
     /// Answers JOIN.
-    JoinOk,
-    /// Says who the initiator is.
-    Auth(AuthRequest),
-    /// Asks for the next step of the proof.
-    Challenge(Vec<u8>),
-    /// The next step of the proof.
-    Proof(Vec<u8>),
-    /// It is proved who the initiator is.
-    AuthOk {
-        /// The name of the user at the acceptor.
-        user: String,
-    },
-    /// From here on, blocks of the sender of this frame travel so on this channel.
-    Protect(Level),
-    /// End of the session: no more files; both sides close all channels.
-    Eoft,
+    0x04 JOIN_OK "JOIN-OK" JoinOk,
     /// This channel will carry no further data frame from its sender; the session goes on without
     /// it.
-    Leave,
-    /// All blocks of a file were handed to channels; the channels stay for the next file.
-    Eofr {
-        /// The file.
-        file: FileId,
-        /// Its length in bytes, now final.
-        length: u64,
-        /// The sender's digest of the whole.
-        digest: DigestValue,
-        /// Share of the time that the sender spent waiting for its store, in thousandths.
-        store_wait_permille: u16,
-    },
+    0x05 LEAVE "LEAVE" Leave,
+    /// Says who the initiator is and begins the proof.
+    0x06 AUTH "AUTH" Auth(body: AuthRequest),
+    /// Asks for the next step of the proof.
+    0x07 CHALLENGE "CHALLENGE" Challenge(body: Challenge),
+    /// Answers CHALLENGE.
+    0x08 PROOF "PROOF" Proof(body: Proof),
+    /// Answers AUTH or PROOF: it is proved who the initiator is.
+    0x09 AUTH_OK "AUTH-OK" AuthOk(body: AuthOk),
+    /// From here on, blocks of the sender of this frame travel so on this channel.
+    0x0a PROTECT "PROTECT" Protect(body: Level),
+    /// End of the session: no more files; both sides close all channels.
+    0x10 EOFT "EOFT" Eoft,
+    /// End of a file: all its blocks were handed to channels.
+    0x11 EOFR "EOFR" Eofr(body: Eofr),
     /// Upload: the initiator offers a file.
-    Xftsmu(Offer),
+    0x12 XFTSMU "XFTSMU" Xftsmu(body: Offer),
     /// Download: the initiator asks for a file.
-    Xftsm(Request),
-    /// Download: the acceptor offers the file asked for.
-    Offer(Offer),
-    /// The receiver takes the offer.
-    Accept(Accept),
-    /// A region of zeros that isn't sent as payload. Counts as a data frame for ACK.
-    Hole {
-        /// The file.
-        file: FileId,
-        /// The region.
-        range: ByteRange,
-    },
-    /// The receiver has read this many data frames on this channel in all.
-    Ack {
-        /// BLOCK and HOLE frames since the channel opened.
-        data_frames: u64,
-    },
-    /// The receiver asks for bytes again: their check failed, or they could not be made durable.
-    Repeat {
-        /// The file.
-        file: FileId,
-        /// The bytes.
-        range: ByteRange,
-    },
-    /// The receiver tells how many bytes of a file are durable.
-    Durable {
-        /// The file.
-        file: FileId,
-        /// Bytes, those of earlier sessions included.
-        bytes: u64,
-    },
-    /// The file is complete, verified, durable and stands under its name. Entries of a pack that
-    /// aren't among the failures stand under their names and are durable after a later Sync.
-    Published {
-        /// The file.
-        file: FileId,
-        /// Its length.
-        length: u64,
-        /// The receiver's digest of the whole.
-        digest: DigestValue,
-        /// Share of the time that the receiver spent waiting for its store, in thousandths.
-        store_wait_permille: u16,
-        /// Of a pack, what wasn't carried out.
-        failures: Failures,
-    },
-    /// Ends one file; what is durable stays for a later resume.
-    Cancel {
-        /// The file.
-        file: FileId,
-    },
-    /// Keeps the channel alive.
-    Noop,
-    /// Go on in the latest mode of the channel.
-    Conm,
+    0x13 XFTSM "XFTSM" Xftsm(body: Request),
     /// The initiator asks something of the acceptor's store (xPathM).
-    Xpathm {
-        /// Names the call.
-        id: CallId,
-        /// What is asked.
-        call: Call,
-    },
-    /// A call of an operation that isn't known here: one of a peer that is newer. It is answered by
-    /// [`Code::Unsupported`](crate::Code::Unsupported), and the session goes on.
-    UnknownCall {
-        /// Names the call.
-        id: CallId,
-        /// The number of the operation.
-        operation: u8,
-        /// Its options and its fields, of which nothing is known.
-        rest: Vec<u8>,
-    },
-    /// A part of the answer to a call.
-    Answer {
-        /// The call.
-        id: CallId,
-        /// The number of the part, from 0. Only listings have more than one part.
-        part: u32,
-        /// No part follows. A fault is always the last part.
-        last: bool,
-        /// The part. Of one that isn't the last it holds at least one entry and a cursor.
-        answer: Result<Answer, Fault>,
-    },
-    /// The initiator has taken parts of a listing, so that more may come.
-    Taken {
-        /// The call.
-        id: CallId,
-        /// Parts that were taken, in order, from the first; at least 1.
-        parts: u32,
-        /// No more parts are wanted but the last, whatever that is.
-        stop: bool,
-    },
-    /// Change to remote file I/O.
-    XdfsM,
+    0x14 XPATHM "XPATHM" Xpathm(body: CallRequest),
+    /// Changes to remote file I/O.
+    0x15 XDFSM "XDFSM" XdfsM,
+    /// Keeps the channel alive.
+    0x16 NOOP "NOOP" Noop,
+    /// Goes on in the latest mode of the channel.
+    0x17 CONM "CONM" Conm,
     /// Negotiates the zero-copy form on this channel.
-    Zxdfs,
+    0x18 ZXDFS "ZXDFS" Zxdfs,
+    /// Download: the acceptor offers the file asked for.
+    0x19 OFFER "OFFER" Offer(body: Offer),
+    /// The receiver takes the offer.
+    0x1a ACCEPT "ACCEPT" Accept(body: Accept),
+    /// The receiver counts the data frames that it has read on this channel.
+    0x1b ACK "ACK" Ack(body: Ack),
+    /// The receiver asks for bytes again.
+    0x1c REPEAT "REPEAT" Repeat(body: Repeat),
+    /// The receiver counts the durable bytes of a file.
+    0x1d DURABLE "DURABLE" Durable(body: Durable),
+    /// The file stands under its name.
+    0x1e PUBLISHED "PUBLISHED" Published(body: Published),
+    /// Ends one file.
+    0x1f CANCEL "CANCEL" Cancel(body: Cancel),
+    /// Zeros that aren't sent.
+    0x21 HOLE "HOLE" Hole(body: Hole),
+    /// Answers XPATHM, or a part of the answer.
+    0x30 ANSWER "ANSWER" Answer(body: AnswerPart),
+    /// Counts the parts of an answer that were taken.
+    0x31 TAKEN "TAKEN" Taken(body: Taken),
     /// The exception header: something failed.
-    Exception {
-        /// How much it ends.
-        scope: Scope,
-        /// What failed. The side is not on the wire: the decoder says [`crate::Side::Remote`].
-        fault: Fault,
-    },
+    0x7f EXCEPTION "EXCEPTION" Exception(body: Exception),
+}
+
+impl Frame {
+    /// Appends the frame to `out`.
+    ///
+    /// Texts and paths of faults, and the path of an ACCEPT, are cut at 1024 bytes. The paths of
+    /// XFTSMU, OFFER and XFTSM must be checked against the limits before: one of more than 65,535
+    /// bytes becomes one that every peer refuses. Durable ranges whose digest is of another kind
+    /// than that of the first are left out.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, flags) = self.kind_and_flags();
+        let start = out.len();
+        let mut w = Writer::new(out);
+        w.raw(&[kind, flags, 0, 0, 0, 0, 0, 0]);
+        let body = w.position();
+        self.encode_body(&mut w);
+        w.patch_length(start + 4, body);
+    }
+
+    /// Decodes the body of a frame that isn't a BLOCK.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]. Never allocates more than a small multiple of `body.len()`.
+    pub fn decode(header: FrameHeader, body: &[u8], limits: &Limits) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let frame = Self::decode_body(header, &mut r, limits)?;
+        r.finish()?;
+        Ok(frame)
+    }
+
+    /// The name of the kind, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        kind::name(self.kind_and_flags().0)
+    }
 }
 
 /// The fixed header of a frame, decoded.
@@ -518,7 +228,7 @@ impl FrameHeader {
     /// An unknown kind, reserved bits that are set, or a length over the limit.
     pub fn decode(bytes: [u8; FRAME_HEADER_BYTES], limits: &Limits) -> Result<Self, DecodeError> {
         let [kind, flags, r0, r1, l0, l1, l2, l3] = bytes;
-        let defined = codec::flags_defined(kind).ok_or(DecodeError::UnknownKind(kind))?;
+        let defined = flags_defined(kind).ok_or(DecodeError::UnknownKind(kind))?;
         if flags & !defined != 0 {
             return Err(DecodeError::Invalid("flags of a frame"));
         }
@@ -577,6 +287,21 @@ pub fn block_header_check(bytes: &[u8; BLOCK_HEADER_BYTES]) -> u16 {
     covered[2..].copy_from_slice(&bytes[4..]);
     let [_, _, high, low] = crc_fast::crc32_iscsi(&covered).to_be_bytes();
     u16::from_be_bytes([high, low])
+}
+
+/// The header of a BLOCK; its payload follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// The file.
+    pub file: FileId,
+    /// CRC-32C of the payload and its place; 0 where the channel checks integrity itself.
+    pub check: u32,
+    /// The payload travels beside the protection of the channel.
+    pub clear: bool,
+    /// Where the payload belongs, counted from the start of the transferred range.
+    pub offset: u64,
+    /// Bytes of payload; at least 1.
+    pub length: u32,
 }
 
 impl BlockHeader {

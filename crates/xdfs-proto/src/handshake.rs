@@ -21,12 +21,11 @@
 //! they used.
 
 use crate::fault::{Code, Fault};
-use crate::frame::codec::{PROOF_BYTES_MAX, USER_BYTES_MAX};
 use crate::frame::{
-    AuthRequest, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, SessionAccept,
-    SessionRequest, kind,
+    AuthOk, AuthRequest, Challenge, Exception, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest,
+    Proof, SessionAccept, SessionRequest, kind,
 };
-use crate::limits::Limits;
+use crate::limits::{Limits, PROOF_BYTES_MAX, USER_BYTES_MAX};
 use crate::opening::{Answer, Feature, Hello};
 use crate::wire::{DecodeError, FAULT_BYTES_MAX};
 
@@ -244,7 +243,7 @@ impl Initiator {
 
     /// Sends the next step of the proof.
     pub fn answer(&mut self, proof: Vec<u8>, out: &mut Vec<u8>) {
-        Frame::Proof(proof).encode(out);
+        Frame::Proof(Proof(proof)).encode(out);
     }
 
     /// Whether this channel begins with a proof: a protected one that registers a session.
@@ -306,7 +305,9 @@ impl Initiator {
             let proved = self.proof == ProofState::Done && self.proves();
             match frame {
                 Frame::Noop | Frame::Conm => {}
-                Frame::AuthOk { user } if proved && self.user.is_none() => self.user = Some(user),
+                Frame::AuthOk(AuthOk { user }) if proved && self.user.is_none() => {
+                    self.user = Some(user)
+                }
                 frame => break frame,
             }
         };
@@ -324,16 +325,18 @@ impl Initiator {
                 Ok((InitiatorStep::Open(Some(accept)), used))
             }
             (Frame::JoinOk, Purpose::Join(_)) => Ok((InitiatorStep::Open(None), used)),
-            (Frame::Challenge(body), _) if self.proof == ProofState::Open => {
+            (Frame::Challenge(Challenge(body)), _) if self.proof == ProofState::Open => {
                 Ok((InitiatorStep::Challenge(body), used))
             }
-            (Frame::AuthOk { user }, Purpose::Session(_)) if self.proof == ProofState::Open => {
+            (Frame::AuthOk(AuthOk { user }), Purpose::Session(_))
+                if self.proof == ProofState::Open =>
+            {
                 self.proof = ProofState::Done;
                 self.user = Some(user);
                 self.request(out);
                 Ok((InitiatorStep::Wait, used))
             }
-            (Frame::Exception { fault, .. }, _) => Err(fault.remote()),
+            (Frame::Exception(Exception { fault, .. }), _) => Err(fault.remote()),
             (other, _) => Err(violation(&format!(
                 "{} came instead of an answer",
                 other.name()
@@ -395,13 +398,13 @@ impl Acceptor {
     /// Asks for the next step of the proof.
     pub fn challenge(&mut self, body: Vec<u8>, out: &mut Vec<u8>) {
         self.proof = ProofState::Open;
-        Frame::Challenge(body).encode(out);
+        Frame::Challenge(Challenge(body)).encode(out);
     }
 
     /// The proof is accepted.
     pub fn proved(&mut self, user: String, out: &mut Vec<u8>) {
         self.proof = ProofState::Done;
-        Frame::AuthOk { user }.encode(out);
+        Frame::AuthOk(AuthOk { user }).encode(out);
     }
 
     /// The frames that may come now.
@@ -448,10 +451,10 @@ impl Acceptor {
         }
         let refuse = |fault: Fault, out: &mut Vec<u8>| {
             let scope = crate::frame::Scope::Channel;
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope,
                 fault: fault.clone(),
-            }
+            })
             .encode(out);
             fault
         };
@@ -465,7 +468,7 @@ impl Acceptor {
             Frame::Auth(request) if self.proof == ProofState::Due => {
                 Ok((AcceptorStep::Auth(request), used))
             }
-            Frame::Proof(body) if self.proof == ProofState::Open => {
+            Frame::Proof(Proof(body)) if self.proof == ProofState::Open => {
                 Ok((AcceptorStep::Proof(body), used))
             }
             Frame::Session(_) if self.proof != ProofState::Done => {

@@ -1,4 +1,4 @@
-//! Names of sessions, channels and files on the wire.
+//! Names of sessions, channels, files, calls and versions of a source on the wire.
 
 use std::fmt;
 
@@ -85,6 +85,30 @@ pub struct CallId {
     pub slot: u16,
     /// Which call in the slot, from 1.
     pub sequence: u32,
+}
+
+/// What identifies one version of a source: a value that changes when the content may have. All
+/// zero if the source can't be read twice, so that nothing can be resumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceTag(pub [u8; 16]);
+
+impl SourceTag {
+    /// The tag of `length` bytes from `offset` on, up to the end if `None`, of a source whose own
+    /// tag this is. A part is another source than the whole and than every other part: what a
+    /// receiver keeps of them must not mix.
+    #[must_use]
+    pub fn of_part(self, offset: u64, length: Option<u64>) -> Self {
+        if self == Self::default() {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0);
+        hasher.update(&offset.to_be_bytes());
+        hasher.update(&length.unwrap_or(u64::MAX).to_be_bytes());
+        let mut tag = [0; 16];
+        tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Self(tag)
+    }
 }
 
 impl fmt::Display for CallId {

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use crate::fault::{Code, Fault, Retry};
-use crate::frame::{Frame, Scope};
+use crate::frame::{Cancel, Exception, Frame, Scope};
 use crate::id::FileId;
 
 /// The numbers that were used.
@@ -56,10 +56,27 @@ pub(crate) fn forgotten(file: FileId) -> Frame {
     )
     .hint("run the same command again: what is complete is recognised")
     .retry(Retry::Now);
-    Frame::Exception {
+    Frame::Exception(Exception {
         scope: Scope::File(file),
         fault,
+    })
+}
+
+/// The frame that tells the peer that a file ended here.
+pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
+    if fault.code == Code::Cancelled {
+        Frame::Cancel(Cancel { file })
+    } else {
+        Frame::Exception(Exception {
+            scope: Scope::File(file),
+            fault: fault.clone(),
+        })
     }
+}
+
+/// The fault of a file that the peer cancelled.
+pub(crate) fn cancelled_by_peer(operation: &str) -> Fault {
+    Fault::new(Code::Cancelled, operation, "the peer cancelled").remote()
 }
 
 #[cfg(test)]

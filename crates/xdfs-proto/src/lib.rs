@@ -1,6 +1,6 @@
 //! The xDFS protocol without any input or output: identifiers, limits, faults, the wire codec,
 //! digests that combine in any order, the two machines of a transfer, [`sender`] and
-//! [`receiver`], and those of calls about paths and files, [`caller`] and [`answerer`].
+//! [`receiver`], and those of calls about paths and files, [`call_client`] and [`call_server`].
 //!
 //! Nothing here opens a socket, reads a clock, draws a random number or touches a file. Time,
 //! identifiers and payload come in as arguments; what has to be done comes out as values. The same
@@ -10,8 +10,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod answerer;
-pub mod caller;
+mod attributes;
+pub mod call_client;
+pub mod call_server;
 pub mod channel_set;
 pub mod delta;
 pub mod digest;
@@ -33,6 +34,6 @@ pub mod wire;
 pub use digest::{DigestKind, DigestValue};
 pub use fault::{Code, Fault, Retry, Side};
 pub use frame::Frame;
-pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret};
+pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
 pub use limits::Limits;
 pub use range::{ByteRange, RangeSet};

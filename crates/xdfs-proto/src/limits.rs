@@ -1,6 +1,23 @@
-//! Every bound that a peer meets, in one value that is given at construction.
+//! Every bound that a peer meets: those of the wire as constants, and what a side may choose in
+//! one value that is given at construction.
 
 use std::time::Duration;
+
+/// Smallest block size of a file, in bytes: one chunk of BLAKE3.
+pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
+/// Largest block size of a file, in bytes.
+pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
+/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that
+/// isn't longer ever does, whether its length is known beforehand or not.
+pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
+/// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
+pub const HOLE_BYTES_MAX: u64 = 64 << 20;
+/// Longest name of a user, in bytes.
+pub(crate) const USER_BYTES_MAX: usize = 255;
+/// Longest step of a proof, in bytes: a certificate chain isn't part of it, a token is.
+pub(crate) const PROOF_BYTES_MAX: usize = 16 << 10;
+/// Largest permission bits.
+pub(crate) const MODE_MAX: u32 = 0o7777;
 
 /// What one side allows. A breach is a fault that names the limit.
 #[derive(Clone, Debug)]
@@ -33,7 +50,7 @@ pub struct Limits {
     /// Bytes read from files, or sums of their blocks, that an answering side keeps of all calls of
     /// a session until they are taken. One call may always be answered.
     pub kept_data_bytes_max: usize,
-    /// Bytes of names and attributes, as they are kept in memory, that a caller takes of one
+    /// Bytes of names and attributes, as they are kept in memory, that a call client takes of one
     /// directory, in all parts and calls of its listing. A peer could list made-up names for ever,
     /// and who has to sort or to compare names keeps them all: 4 GiB are room for ten million of
     /// the longest names that file systems have, and for thirty million usual ones.

@@ -8,7 +8,7 @@
 //! A pack is a sequence of entries without a header; paths are relative to the directory that the
 //! transfer names. It is small enough to be held in memory, arrives as a whole, is checked as a
 //! whole, and only then are its entries carried out, in order. How it is offered and answered is
-//! in [`Offer::pack`](crate::frame::Offer::pack), [`Wish`] and [`Failures`].
+//! in [`Offer::pack`](crate::frame::Offer::pack), [`PackRequest`] and [`Failures`].
 
 use crate::fault::{Code, Fault};
 use crate::limits::Limits;
@@ -16,8 +16,8 @@ use crate::wire::{DecodeError, Reader, Writer};
 
 /// Largest pack in bytes.
 pub const PACK_BYTES_MAX: usize = 4 << 20;
-/// Longest list of names of a [`Wish`] in bytes, with two bytes for each name.
-pub const WISH_BYTES_MAX: usize = 48 << 10;
+/// Longest list of names of a [`PackRequest`] in bytes, with two bytes for each name.
+pub const PACK_REQUEST_BYTES_MAX: usize = 48 << 10;
 /// Most runs of failures that an answer lists; what failed beyond them is part of the last.
 pub const FAILURES_MAX: usize = 12;
 /// Longest name of a user or group in bytes.
@@ -100,9 +100,9 @@ pub enum Content<'a> {
     Fifo,
     /// Nothing is made: the metadata of what is there are set.
     Attributes,
-    /// In answer to a wish: a file of this many bytes, too large for a pack.
+    /// In answer to a request: a file of this many bytes, too large for a pack.
     Large(u64),
-    /// In answer to a wish: why it can't be had.
+    /// In answer to a request: why it can't be had.
     Failed(Fault),
 }
 
@@ -120,14 +120,14 @@ pub struct Entry<'a> {
 
 /// What a receiver asks a sender to put into a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct PackRequest {
     /// What is kept beside mode and time of the last change.
     pub keep: Keep,
     /// Largest file that is put into the pack, in bytes; larger ones are named
     /// ([`Content::Large`]).
     pub file_bytes_max: u32,
     /// Paths beneath the directory of the request, as in [`Entry::path`]. Together at most
-    /// [`WISH_BYTES_MAX`], at least one.
+    /// [`PACK_REQUEST_BYTES_MAX`], at least one.
     pub names: Vec<Vec<u8>>,
 }
 
@@ -193,8 +193,8 @@ impl Keep {
     }
 }
 
-impl Wish {
-    /// Bytes that a name takes of [`WISH_BYTES_MAX`].
+impl PackRequest {
+    /// Bytes that a name takes of [`PACK_REQUEST_BYTES_MAX`].
     #[must_use]
     pub fn name_bytes(name: &[u8]) -> usize {
         2 + name.len()

@@ -345,8 +345,8 @@ fn failures_come_back_and_bad_ones_are_refused() {
     }
 }
 
-fn wish(names: &[&[u8]]) -> Wish {
-    Wish {
+fn request(names: &[&[u8]]) -> PackRequest {
+    PackRequest {
         keep: Keep {
             owner: true,
             xattrs: false,
@@ -359,13 +359,13 @@ fn wish(names: &[&[u8]]) -> Wish {
 
 #[test]
 fn wishes_come_back_and_bad_ones_are_refused() {
-    let encoded = |wish: &Wish| {
+    let encoded = |request: &PackRequest| {
         let mut bytes = Vec::new();
-        wish.encode(&mut Writer::new(&mut bytes));
+        request.encode(&mut Writer::new(&mut bytes));
         bytes
     };
-    let decode = |bytes: &[u8]| Wish::decode(&mut Reader::new(bytes), &limits());
-    let good = wish(&[b"a", b"b/\xff\n"]);
+    let decode = |bytes: &[u8]| PackRequest::decode(&mut Reader::new(bytes), &limits());
+    let good = request(&[b"a", b"b/\xff\n"]);
     let bytes = encoded(&good);
     assert_eq!(decode(&bytes), Ok(good));
     for cut in 0..bytes.len() {
@@ -373,7 +373,7 @@ fn wishes_come_back_and_bad_ones_are_refused() {
     }
     let bad: [&[&[u8]]; 6] = [&[], &[b""], &[b"a", b".."], &[b"/a"], &[b"a/"], &[b"a\0"]];
     for names in bad {
-        assert!(decode(&encoded(&wish(names))).is_err(), "{names:?}");
+        assert!(decode(&encoded(&request(names))).is_err(), "{names:?}");
     }
     for keep in 0..=255 {
         let mut bytes = bytes.clone();
@@ -382,5 +382,5 @@ fn wishes_come_back_and_bad_ones_are_refused() {
     }
     // A count that the bytes can't hold costs nothing.
     assert!(decode(&[0, 0, 0, 0, 0, 0xff, 0xff]).is_err());
-    assert_eq!(Wish::name_bytes(b"abc"), 5);
+    assert_eq!(PackRequest::name_bytes(b"abc"), 5);
 }

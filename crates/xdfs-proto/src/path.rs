@@ -1,78 +1,22 @@
 //! Path calls (xPathM): what can be asked of a store about its names, and what it answers. Calls
 //! about open files (xDFSM) are among them: see [`crate::file`].
 //!
-//! These are values; how they look on the wire is in `frame`. A call is answered by any number of
+//! These are values; how they look on the wire is in `codec`. A call is answered by any number of
 //! parts and one end, each an [`Answer`], or ends with a [`Fault`](crate::Fault). Paths are byte
 //! strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
 
+mod codec;
+
+pub use crate::attributes::{Attributes, Entry, FileKind};
 use crate::delta::{Seed, Signatures};
 use crate::digest::{DigestKind, DigestValue};
-use crate::file::{FileAnswer, FileCall};
+use crate::file::{Extent, FileAnswer, FileCall};
 
 /// Parts of a listing that may be made and not yet taken by the side that asked.
 pub const PARTS_AHEAD_MAX: u32 = 8;
 /// Bytes that a store makes the parts of a listing of, about: a frame has room for them even with
 /// one more entry of the longest name and a cursor.
 pub const PART_BYTES: usize = 32 << 10;
-
-/// What stands under a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A named pipe.
-    Fifo,
-    /// A Unix socket.
-    Socket,
-    /// A block device.
-    BlockDevice,
-    /// A character device.
-    CharacterDevice,
-    /// Something else.
-    Other,
-}
-
-/// What is known of what stands under a name. Fields that a store doesn't know are 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// What it is.
-    pub kind: FileKind,
-    /// Bytes of content; for a symbolic link the bytes of its target.
-    pub size: u64,
-    /// Bytes that the content takes where it is stored.
-    pub allocated: u64,
-    /// Permission bits, with set-user-id, set-group-id and sticky: at most 0o7777.
-    pub mode: u32,
-    /// Number of the owner.
-    pub uid: u32,
-    /// Number of the group.
-    pub gid: u32,
-    /// Names that it has.
-    pub links: u64,
-    /// Number of the file system that holds it.
-    pub device: u64,
-    /// Number in that file system.
-    pub inode: u64,
-    /// Time of the last read.
-    pub atime_ns: i64,
-    /// Time of the last change of the content.
-    pub mtime_ns: i64,
-    /// Time of the last change of the content or of what is known of it.
-    pub ctime_ns: i64,
-}
-
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The name, without a separator; never `.` or `..`.
-    pub name: Vec<u8>,
-    /// What stands under it, links not followed.
-    pub attributes: Attributes,
-}
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -388,6 +332,85 @@ impl Call {
             Self::File(call) => call.answer_data_bytes(),
             Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
             _ => 0,
+        }
+    }
+
+    /// Whether an answer is of the kind that answers this call.
+    #[must_use]
+    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        if let Self::File(call) = self {
+            return call.is_answered_by(answer);
+        }
+        matches!(
+            (self, answer),
+            (Self::Stat { .. }, Answer::Attributes(_))
+                | (Self::List { .. }, Answer::Entries { .. })
+                | (Self::ReadLink { .. }, Answer::Target(_))
+                | (Self::Space { .. }, Answer::Space { .. })
+                | (Self::RemoveTree { .. }, Answer::Removed { .. })
+                | (Self::Copy { .. } | Self::Seed(_), Answer::Copied { .. })
+                | (
+                    Self::MakeDirectory { .. }
+                        | Self::RemoveFile { .. }
+                        | Self::RemoveDirectory { .. }
+                        | Self::Rename { .. }
+                        | Self::Link { .. }
+                        | Self::Symlink { .. }
+                        | Self::SetMode { .. }
+                        | Self::SetTimes { .. }
+                        | Self::SetOwner { .. }
+                        | Self::Truncate { .. }
+                        | Self::Sync { .. },
+                    Answer::Done
+                )
+        ) || match (self, answer) {
+            (
+                Self::Signatures {
+                    digest,
+                    first,
+                    count,
+                    ..
+                },
+                Answer::Signatures(signatures),
+            ) => {
+                (digest, first) == (&signatures.digest, &signatures.first)
+                    && signatures.blocks.len() <= *count as usize
+            }
+            (Self::Checksum { kind, .. }, Answer::Digest { value, .. }) => matches!(
+                (kind, value),
+                (DigestKind::Crc64Nvme, DigestValue::Crc64Nvme(_))
+                    | (DigestKind::Blake3, DigestValue::Blake3(_))
+            ),
+            _ => false,
+        }
+    }
+}
+
+impl FileCall {
+    /// Whether an answer is of the kind that answers this call, and no more than was asked for.
+    fn is_answered_by(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (Self::Open { .. }, Answer::File(FileAnswer::Opened { .. }))
+            | (Self::Lock { .. }, Answer::File(FileAnswer::Held { .. }))
+            | (Self::TestLock { .. }, Answer::File(FileAnswer::InTheWay(_)))
+            | (Self::Stat { .. }, Answer::Attributes(_))
+            | (
+                Self::Write { .. }
+                | Self::Flush { .. }
+                | Self::SetLength { .. }
+                | Self::Unlock { .. }
+                | Self::Renew { .. }
+                | Self::Close { .. },
+                Answer::Done,
+            ) => true,
+            (Self::Read { extents, .. }, Answer::File(FileAnswer::Data { lengths, .. })) => {
+                let fits = |(extent, length): (&Extent, &u32)| *length <= extent.length;
+                extents.len() == lengths.len() && extents.iter().zip(lengths).all(fits)
+            }
+            (Self::Append { bytes, .. }, Answer::File(FileAnswer::Appended { length, .. })) => {
+                *length as usize <= bytes.len()
+            }
+            _ => false,
         }
     }
 }

@@ -5,13 +5,15 @@
 //! payload: the caller reads it, computes the check value and the [`Fragment`], and writes it.
 //!
 //! ```text
-//!   Xftsmu, Offer         opened()          complete, digests equal      published()
-//! ---------------> Opening -------> Receiving --------------> Publishing ----------> Published
-//!                     |                |                          |
-//!                     +----------------+--> (gone) on Cancel      +--> (gone) on fail()
+//!  request()           Offer         opened()            complete, digests equal
+//! ----------> Requested ---> Opening --------> Receiving ------------------------> Publishing
+//!  Xftsmu                      ^                  |                                |        |
+//! -----------------------------+           Cancel |                         fail() |        |
+//!                                                 +-------------> (gone) <---------+--------+
 //! ```
 //!
-//! Once it publishes, only the store can make a file fail: whoever cancels is told what it came to.
+//! The edge on the right is `published()`. Once it publishes, only the store can make a file fail:
+//! whoever cancels is told what it came to.
 //!
 //! Drain order: after every call that changes the machine, call [`Receiver::poll_output`] until it
 //! returns `None`.
@@ -25,13 +27,15 @@ use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
-use crate::frame::{Accept, BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Request, Resume};
+use crate::frame::{
+    Accept, Ack, BlockHeader, Cancel, Durable, Eofr, Frame, Hole, Offer, Published, Repeat,
+    Request, Resume,
+};
 use crate::id::{ChannelIndex, FileId};
-use crate::ledger::{FileNumbers, forgotten};
-use crate::limits::Limits;
+use crate::ledger::{FileNumbers, cancelled_by_peer, farewell, forgotten};
+use crate::limits::{CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
-use crate::sender::{HOLE_BYTES_MAX, cancelled_by_peer, farewell};
 
 /// Blocks of one file whose check may fail before the file does.
 const MISMATCHES_MAX: u32 = 8;
@@ -100,7 +104,7 @@ pub enum Output {
 
 /// Where a file stands at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FileState {
     /// It was asked for, and the sender hasn't offered it.
     Requested,
     /// The store opens it.
@@ -113,7 +117,7 @@ pub enum State {
 
 #[derive(Clone, Debug)]
 struct File {
-    state: State,
+    state: FileState,
     request: Option<Request>,
     offer: Option<Offer>,
     accept: Option<Accept>,
@@ -185,17 +189,17 @@ impl Receiver {
             file.arriving.retain(|_, (_, on)| *on != channel);
             file.owe_dropped();
             match (file.state, &file.request, &file.accept) {
-                (State::Requested, Some(request), _) => self
+                (FileState::Requested, Some(request), _) => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Xftsm(request.clone()))),
-                (State::Receiving, _, Some(accept)) if !file.knows_of_accept() => self
+                (FileState::Receiving, _, Some(accept)) if !file.knows_of_accept() => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Accept(accept.clone()))),
                 _ => {}
             }
             for &range in file.repeats.as_slice() {
                 self.outputs
-                    .push_back(Output::Transmit(Frame::Repeat { file: id, range }));
+                    .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
             }
         }
         let words = self.ended.iter().filter_map(|e| e.answer.clone());
@@ -206,7 +210,7 @@ impl Receiver {
     /// be lost. To be called when nothing was answered for the stall timeout; a lost channel does
     /// it by itself.
     pub fn ask_again(&mut self) {
-        let asked = |file: &&File| file.state == State::Requested;
+        let asked = |file: &&File| file.state == FileState::Requested;
         let requests = self.files.values().filter(asked);
         let requests = requests.filter_map(|file| file.request.clone());
         let frames = requests.map(|request| Output::Transmit(Frame::Xftsm(request)));
@@ -221,7 +225,7 @@ impl Receiver {
             .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
         self.files.insert(
             id,
-            File::new(State::Requested, request.digest, Some(request)),
+            File::new(FileState::Requested, request.digest, Some(request)),
         );
     }
 
@@ -233,14 +237,14 @@ impl Receiver {
         match frame {
             Frame::Xftsmu(offer) => self.offered(offer),
             Frame::Offer(offer) => self.answered(offer),
-            Frame::Hole { file, range } => self.hole(channel, file, range),
-            Frame::Eofr {
+            Frame::Hole(Hole { file, range }) => self.hole(channel, file, range),
+            Frame::Eofr(Eofr {
                 file,
                 length,
                 digest,
                 store_wait_permille,
-            } => self.ended(file, length, digest, store_wait_permille),
-            Frame::Cancel { file } => {
+            }) => self.ended(file, length, digest, store_wait_permille),
+            Frame::Cancel(Cancel { file }) => {
                 self.withdraw(file, cancelled_by_peer("receive the file"));
                 Ok(())
             }
@@ -292,7 +296,7 @@ impl Receiver {
             return Ok(());
         }
         self.numbers.insert(offer.file);
-        let mut file = File::new(State::Opening, offer.digest, None);
+        let mut file = File::new(FileState::Opening, offer.digest, None);
         file.length = offer.length;
         file.offer = Some(offer.clone());
         self.files.insert(offer.file, file);
@@ -317,7 +321,7 @@ impl Receiver {
         // Of a pack EOFR may have been sent ahead of ACCEPT.
         match &ended.answer {
             None => {}
-            Some(Frame::Published { .. }) if !offer.pack => {}
+            Some(Frame::Published(_)) if !offer.pack => {}
             Some(frame) => self.outputs.push_back(Output::Transmit(frame.clone())),
         }
         Ok(())
@@ -340,7 +344,7 @@ impl Receiver {
                 Err(violation(format!("file {} was not asked for", offer.file)))
             };
         };
-        if file.state != State::Requested {
+        if file.state != FileState::Requested {
             if file.offer.as_ref() != Some(&offer) {
                 return Err(violation(format!("file {} was offered twice", offer.file)));
             }
@@ -355,7 +359,7 @@ impl Receiver {
             let cause = "OFFER names another digest or kind than was asked for";
             return Err(violation(cause.into()));
         }
-        file.state = State::Opening;
+        file.state = FileState::Opening;
         file.length = offer.length;
         file.offer = Some(offer.clone());
         self.outputs.push_back(Output::Open(offer));
@@ -376,7 +380,7 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&id) else {
             return Ok(());
         };
-        if file.state != State::Opening {
+        if file.state != FileState::Opening {
             return Ok(());
         }
         let whole = ByteRange {
@@ -396,7 +400,7 @@ impl Receiver {
                 ));
             }
         }
-        file.state = State::Receiving;
+        file.state = FileState::Receiving;
         file.resumed = file.held.ranges().total();
         file.block_size = u64::from(block_size);
         // A journal in more pieces than a frame holds: what isn't told is sent again and dropped.
@@ -504,7 +508,7 @@ impl Receiver {
                 ),
             ));
         }
-        if file.state != State::Receiving {
+        if file.state != FileState::Receiving {
             return Ok(Disposition::Discard);
         }
         Ok(Disposition::Take(file.held.kind()))
@@ -555,11 +559,11 @@ impl Receiver {
             file.dropped.remove(range);
             self.outputs.push_back(Output::TransmitOn(
                 channel,
-                Frame::Repeat { file: id, range },
+                Frame::Repeat(Repeat { file: id, range }),
             ));
         }
         let new = match fragment {
-            Some(fragment) if !wrong && file.state == State::Receiving => {
+            Some(fragment) if !wrong && file.state == FileState::Receiving => {
                 file.held.insert(fragment)
             }
             _ => false,
@@ -569,7 +573,7 @@ impl Receiver {
         }
         for range in file.owe_dropped() {
             self.outputs
-                .push_back(Output::Transmit(Frame::Repeat { file: id, range }));
+                .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
         }
         if new {
             self.verify_if_complete(id);
@@ -636,7 +640,7 @@ impl Receiver {
     pub fn flush_acks(&mut self) {
         let outputs = &mut self.outputs;
         self.acks.tell(|channel, data_frames| {
-            let frame = Frame::Ack { data_frames };
+            let frame = Frame::Ack(Ack { data_frames });
             outputs.push_back(Output::TransmitOn(channel, frame));
         });
     }
@@ -686,7 +690,7 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        let (State::Receiving, Some((length, digest, _))) = (file.state, file.end) else {
+        let (FileState::Receiving, Some((length, digest, _))) = (file.state, file.end) else {
             return;
         };
         let own = file.held.digest(length);
@@ -699,7 +703,7 @@ impl Receiver {
             return;
         }
         if own == Some(digest) {
-            file.state = State::Publishing;
+            file.state = FileState::Publishing;
             self.outputs.push_back(Output::Publish { file: id, length });
             return;
         }
@@ -715,7 +719,7 @@ impl Receiver {
 
     /// The file stands under its name, or the pack is carried out but for `failures`.
     pub fn published(&mut self, id: FileId, store_wait_permille: u16, failures: Failures) {
-        let publishing = |f: &File| f.state == State::Publishing;
+        let publishing = |f: &File| f.state == FileState::Publishing;
         let Some((length, digest, sender_wait)) = self
             .files
             .get(&id)
@@ -725,13 +729,13 @@ impl Receiver {
             return;
         };
         let offer = self.files.remove(&id).and_then(|f| f.offer);
-        let answer = Frame::Published {
+        let answer = Frame::Published(Published {
             file: id,
             length,
             digest,
             store_wait_permille,
             failures: failures.clone(),
-        };
+        });
         self.end(id, offer, Some(answer));
         self.outputs.push_back(Output::Finished {
             file: id,
@@ -746,7 +750,10 @@ impl Receiver {
     pub fn recorded(&mut self, id: FileId, bytes: u64) {
         if self.files.contains_key(&id) {
             self.outputs
-                .push_back(Output::Transmit(Frame::Durable { file: id, bytes }));
+                .push_back(Output::Transmit(Frame::Durable(Durable {
+                    file: id,
+                    bytes,
+                })));
         }
     }
 
@@ -783,8 +790,8 @@ impl Receiver {
             return;
         }
         if let Some(file) = self.files.remove(&id) {
-            let asked = file.state == State::Requested;
-            let answer = (!asked).then_some(Frame::Cancel { file: id });
+            let asked = file.state == FileState::Requested;
+            let answer = (!asked).then_some(Frame::Cancel(Cancel { file: id }));
             self.end(id, file.offer, answer);
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
@@ -792,7 +799,7 @@ impl Receiver {
 
     fn is_publishing(&self, id: FileId) -> bool {
         let file = self.files.get(&id);
-        file.is_some_and(|f| f.state == State::Publishing)
+        file.is_some_and(|f| f.state == FileState::Publishing)
     }
 
     /// Ends a file because this side failed, whatever it was doing, or (with a remote fault)
@@ -807,7 +814,7 @@ impl Receiver {
 
     /// Where a file stands; `None` if it isn't open.
     #[must_use]
-    pub fn state(&self, id: FileId) -> Option<State> {
+    pub fn state(&self, id: FileId) -> Option<FileState> {
         self.files.get(&id).map(|file| file.state)
     }
 

@@ -5,16 +5,16 @@
 //! an [`Extent`], tells its digest with [`Sender::extent_read`], and moves the bytes.
 //!
 //! ```text
-//!            offer()          Accept             all read            Published
-//!  (none) ------------> Offered -------> Sending ---------> Ended ---------------> (gone)
-//!                          |                |  ^               |
-//!                          |                |  +-- Repeat, ----+
-//!                          |                |      lost channel
-//!                          +----------------+--- Cancel, Exception, fail() -------> (gone)
+//!   offer()       Accept           all read          Published
+//! ----------> Offered -----> Sending -------> Ended -----------> (gone)
+//!  a pack:       ^              ^               |  |                ^
+//!  Waiting ------+              +--- Repeat, ---+  | fail()         | Published, Cancel, Exception
+//!  next_pack()                       lost channel  +---> Cancelling-+
 //! ```
 //!
-//! A file that fails here after its end was sent may be published already. It stays, *cancelling*,
-//! until the receiver has said which it is.
+//! From Waiting, Offered, Sending and Ended a Cancel or an Exception of the receiver ends the file;
+//! so does `fail()` until its end was sent. One that fails here after that may be published
+//! already: it stays, *cancelling*, until the receiver has said which it is.
 //!
 //! A pack waits for a channel that can take its bytes, and not for Accept: its bytes and its end
 //! follow the offer on the same channel ([`Sender::next_pack`]). If that channel is lost before
@@ -31,14 +31,12 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, Frame, Offer, Resume, SourceTag};
-use crate::id::{ChannelIndex, FileId};
-use crate::ledger::{FileNumbers, forgotten};
-use crate::limits::Limits;
+use crate::frame::{Accept, Ack, Cancel, Frame, Offer, Published, Repeat, Resume};
+use crate::id::{ChannelIndex, FileId, SourceTag};
+use crate::ledger::{FileNumbers, cancelled_by_peer, farewell, forgotten};
+use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
-
-pub(crate) use file::{cancelled_by_peer, farewell};
 
 /// Bytes of a file that are to be moved over a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +94,7 @@ pub enum Output {
 
 /// Where a file stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FileState {
     /// A pack that no channel has taken yet.
     Waiting,
     /// The receiver hasn't answered the offer.
@@ -112,7 +110,7 @@ pub enum State {
 #[derive(Clone, Debug)]
 struct File {
     id: FileId,
-    state: State,
+    state: FileState,
     /// The frame that is repeated while its answer is outstanding.
     offer: Frame,
     length: Option<u64>,
@@ -143,6 +141,8 @@ struct File {
     repeated: u64,
     retransmitted: u64,
     store_wait_permille: u16,
+    /// Its source has nothing now.
+    is_paused: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -172,9 +172,6 @@ pub struct Sender {
     numbers: FileNumbers,
     block_size_max: u32,
 }
-
-/// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
-pub const HOLE_BYTES_MAX: u64 = 64 << 20;
 
 impl Sender {
     /// A machine without files and channels. At most `in_flight_max` bytes are outstanding.
@@ -247,11 +244,11 @@ impl Sender {
             .files
             .values()
             .flat_map(|file| match file.state {
-                State::Offered => [Some(file.offer.clone()), None],
+                FileState::Offered => [Some(file.offer.clone()), None],
                 // Nothing of one that is ahead was lost with another channel.
-                State::Ended if file.ahead.is_none() => [file.end_frame(), None],
-                State::Cancelling => [Some(file.asking()), file.withdrawal()],
-                State::Ended | State::Sending | State::Waiting => [None, None],
+                FileState::Ended if file.ahead.is_none() => [file.end_frame(), None],
+                FileState::Cancelling => [Some(file.asking()), file.withdrawal()],
+                FileState::Ended | FileState::Sending | FileState::Waiting => [None, None],
             })
             .flatten();
         self.outputs.extend(frames.map(Output::Transmit));
@@ -263,8 +260,8 @@ impl Sender {
         let file = File {
             id: offer.file,
             state: match offer.pack {
-                true => State::Waiting,
-                false => State::Offered,
+                true => FileState::Waiting,
+                false => FileState::Offered,
             },
             length: offer.length,
             dry_run: offer.dry_run,
@@ -286,13 +283,14 @@ impl Sender {
             repeated: 0,
             retransmitted: 0,
             store_wait_permille: 0,
+            is_paused: false,
             offer: if upload {
                 Frame::Xftsmu(offer.clone())
             } else {
                 Frame::Offer(offer.clone())
             },
         };
-        if file.state == State::Offered {
+        if file.state == FileState::Offered {
             self.outputs.push_back(Output::Transmit(file.offer.clone()));
         }
         self.files.insert(offer.file, file);
@@ -306,14 +304,14 @@ impl Sender {
         if self.in_flight >= self.in_flight_max || !self.channels.contains_key(&channel) {
             return None;
         }
-        let waits = |f: &&mut File| f.state == State::Waiting;
+        let waits = |f: &&mut File| f.state == FileState::Waiting;
         let file = self.files.values_mut().find(waits)?;
         file.block_size = self.block_size_max.into();
         // A pack has a length: its offer can't be read without.
         let end = file.length.unwrap_or(0);
         file.unsent.insert(ByteRange { start: 0, end });
         file.ahead = Some(channel);
-        file.state = State::Sending;
+        file.state = FileState::Sending;
         Some(file.offer.clone())
     }
 
@@ -336,21 +334,21 @@ impl Sender {
     ) -> Result<(), Fault> {
         match frame {
             Frame::Accept(accept) => self.accepted(accept),
-            Frame::Ack { data_frames } => self.acknowledged(channel, data_frames, now),
-            Frame::Repeat { file, range } => self.repeat(file, range),
+            Frame::Ack(Ack { data_frames }) => self.acknowledged(channel, data_frames, now),
+            Frame::Repeat(Repeat { file, range }) => self.repeat(file, range),
             // Progress that this machine already knows better.
-            Frame::Durable { .. } => Ok(()),
-            Frame::Cancel { file } => {
+            Frame::Durable(_) => Ok(()),
+            Frame::Cancel(Cancel { file }) => {
                 self.fail(file, cancelled_by_peer("send the file"));
                 Ok(())
             }
-            Frame::Published {
+            Frame::Published(Published {
                 file,
                 length,
                 digest,
                 store_wait_permille,
                 failures,
-            } => self.published(file, length, digest, store_wait_permille, failures),
+            }) => self.published(file, length, digest, store_wait_permille, failures),
             other => Err(violation(format!(
                 "{} came where a sender is",
                 other.name()
@@ -372,7 +370,7 @@ impl Sender {
             self.outputs.push_back(Output::Transmit(frame));
             return Ok(());
         }
-        if file.state != State::Offered && file.ahead.is_none() {
+        if file.state != FileState::Offered && file.ahead.is_none() {
             // The answer to an offer that was sent again.
             return Ok(());
         }
@@ -417,7 +415,7 @@ impl Sender {
             if file.length.is_some() {
                 file.unsent = file.digest.ranges().gaps(whole);
             }
-            file.state = State::Sending;
+            file.state = FileState::Sending;
         }
         file.accepted = true;
         self.outputs.push_back(Output::Accepted {
@@ -512,10 +510,10 @@ impl Sender {
         };
         if !failures.is_empty() && !file.pack {
             return Err(violation(
-                "PUBLISHED lists failures of a file that is no pack".into(),
+                "PUBLISHED lists failures of a file that is not a pack".into(),
             ));
         }
-        if file.state != State::Ended && !file.has_ended {
+        if file.state != FileState::Ended && !file.has_ended {
             return Err(violation(
                 "PUBLISHED came before the end of the file".into(),
             ));
@@ -557,11 +555,11 @@ impl Sender {
             return None;
         }
         for (&id, file) in &mut self.files {
-            if file.state == State::Waiting {
+            if file.state == FileState::Waiting {
                 return None;
             }
-            let is_open = !matches!(file.state, State::Offered | State::Cancelling);
-            if !is_open || file.ahead.is_some_and(|c| c != channel) {
+            let is_open = !matches!(file.state, FileState::Offered | FileState::Cancelling);
+            if !is_open || file.is_paused || file.ahead.is_some_and(|c| c != channel) {
                 continue;
             }
             let size = file.block_size;
@@ -572,7 +570,7 @@ impl Sender {
                     again: true,
                 });
             }
-            if file.state != State::Sending {
+            if file.state != FileState::Sending {
                 continue;
             }
             if file.length.is_some() {
@@ -714,11 +712,11 @@ impl Sender {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        if file.state != State::Sending {
+        if file.state != FileState::Sending {
             return;
         }
         if let Some(frame) = file.end_frame() {
-            file.state = State::Ended;
+            file.state = FileState::Ended;
             file.has_ended |= file.ahead.is_some();
             self.outputs.push_back(match file.ahead {
                 Some(channel) => Output::TransmitOn(channel, frame),
@@ -738,8 +736,8 @@ impl Sender {
             if file.failing.is_some() {
                 return;
             }
-            if file.state == State::Ended || file.has_ended {
-                file.state = State::Cancelling;
+            if file.state == FileState::Ended || file.has_ended {
+                file.state = FileState::Cancelling;
                 file.ahead = None;
                 file.has_ended = true;
                 file.failing = Some(fault);
@@ -785,7 +783,7 @@ impl Sender {
     /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.
     #[must_use]
     pub fn shape(&self, id: FileId) -> Option<(u64, Option<u64>)> {
-        let is_open = |f: &&File| !matches!(f.state, State::Waiting | State::Offered);
+        let is_open = |f: &&File| !matches!(f.state, FileState::Waiting | FileState::Offered);
         let file = self.files.get(&id).filter(is_open)?;
         Some((file.block_size, file.length))
     }
@@ -806,7 +804,7 @@ impl Sender {
 
     /// Where a file stands; `None` if it isn't open.
     #[must_use]
-    pub fn state(&self, id: FileId) -> Option<State> {
+    pub fn state(&self, id: FileId) -> Option<FileState> {
         self.files.get(&id).map(|file| file.state)
     }
 

@@ -1,11 +1,14 @@
 //! Reading and writing numbers and byte strings in network order, with every length bounded.
 //!
 //! `Reader` and `Writer` are what the codecs of the opening exchange and of the frames are made
-//! of; the body of a fault, which both carry, is here too. A reader never allocates more than the
-//! bytes that are there, and never panics; a writer can't fail: what a field can't hold is cut or
-//! replaced as the method says.
+//! of; what several of them carry, such as faults, digests and attributes, is in `fields`. A reader
+//! never allocates more than the bytes that are there, and never panics; a writer can't fail: what
+//! a field can't hold is cut or replaced as the method says.
 
-use crate::fault::{Code, Fault, Retry, Side};
+mod fields;
+
+use crate::fault::{Code, Fault};
+pub(crate) use fields::{check_mode, check_path, flag, present};
 
 /// Longest text of a fault on the wire, and longest path in one, in bytes. Longer ones are cut.
 pub const FAULT_TEXT_BYTES_MAX: usize = 1024;
@@ -58,6 +61,22 @@ impl DecodeError {
         };
         Fault::new(code, "decode a frame of the peer", self.to_string())
     }
+}
+
+/// Bounds a length or a count.
+pub(crate) fn check_most(
+    field: &'static str,
+    actual: usize,
+    limit: usize,
+) -> Result<(), DecodeError> {
+    if actual > limit {
+        return Err(DecodeError::TooLarge {
+            field,
+            actual: actual as u64,
+            limit: limit as u64,
+        });
+    }
+    Ok(())
 }
 
 /// Takes fields off the front of a byte slice.
@@ -136,13 +155,7 @@ impl<'a> Reader<'a> {
         field: &'static str,
     ) -> Result<&'a [u8], DecodeError> {
         let len = usize::from(self.u16(field)?);
-        if len > max {
-            return Err(DecodeError::TooLarge {
-                field,
-                actual: len as u64,
-                limit: max as u64,
-            });
-        }
+        check_most(field, len, max)?;
         self.take(len, field)
     }
 
@@ -163,28 +176,6 @@ impl<'a> Reader<'a> {
             Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
             _ => Err(DecodeError::Invalid(field)),
         }
-    }
-
-    /// The body of a fault of the peer.
-    pub(crate) fn fault(&mut self) -> Result<Fault, DecodeError> {
-        let code = Code::from_number(self.u16("code of a fault")?);
-        let retry = match (self.u8("retry of a fault")?, self.u32("retry of a fault")?) {
-            (0, 0) => Retry::Never,
-            (1, 0) => Retry::Now,
-            (2, milliseconds) => Retry::AfterMs(milliseconds),
-            _ => return Err(DecodeError::Invalid("retry of a fault")),
-        };
-        Ok(Fault {
-            code,
-            side: Side::Remote,
-            retry,
-            operation: self.text(FAULT_TEXT_BYTES_MAX, "operation of a fault")?,
-            path: self
-                .bytes(FAULT_TEXT_BYTES_MAX, "path of a fault")?
-                .to_vec(),
-            cause: self.text(FAULT_TEXT_BYTES_MAX, "cause of a fault")?,
-            hint: self.text(FAULT_TEXT_BYTES_MAX, "hint of a fault")?,
-        })
     }
 
     /// Makes sure that nothing is left.
@@ -267,22 +258,6 @@ impl<'a> Writer<'a> {
             clean.push(c);
         }
         self.bytes(clean.as_bytes(), max);
-    }
-
-    /// The body of a fault. Texts and the path are cut at [`FAULT_TEXT_BYTES_MAX`].
-    pub(crate) fn fault(&mut self, fault: &Fault) {
-        self.u16(fault.code.number());
-        let (retry, milliseconds) = match fault.retry {
-            Retry::Never => (0, 0),
-            Retry::Now => (1, 0),
-            Retry::AfterMs(milliseconds) => (2, milliseconds),
-        };
-        self.u8(retry);
-        self.u32(milliseconds);
-        self.text(&fault.operation, FAULT_TEXT_BYTES_MAX);
-        self.bytes(&fault.path, FAULT_TEXT_BYTES_MAX);
-        self.text(&fault.cause, FAULT_TEXT_BYTES_MAX);
-        self.text(&fault.hint, FAULT_TEXT_BYTES_MAX);
     }
 
     /// Overwrites the four bytes at `position`, counted from the start of the buffer, with the

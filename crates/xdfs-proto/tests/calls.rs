@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Taken};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::wire::DecodeError;
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits, Retry};
@@ -191,23 +191,25 @@ fn answer() -> impl Strategy<Value = Frame> {
         last.prop_map(|(entries, cursor)| (false, true, Ok(Answer::Entries { entries, cursor }))),
         fault().prop_map(|fault| (false, true, Err(fault))),
     ];
-    (id(), any::<u32>(), placed).prop_map(|(id, part, (alone, last, answer))| Frame::Answer {
-        id,
-        part: if alone { 0 } else { part },
-        last,
-        answer,
+    (id(), any::<u32>(), placed).prop_map(|(id, part, (alone, last, answer))| {
+        Frame::Answer(AnswerPart {
+            id,
+            part: if alone { 0 } else { part },
+            last,
+            answer,
+        })
     })
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (id(), call()).prop_map(|(id, call)| Frame::Xpathm { id, call }),
+        (id(), call()).prop_map(|(id, call)| Frame::Xpathm(CallRequest { id, call: Ok(call) })),
         answer(),
-        (id(), 1u32.., any::<bool>()).prop_map(|(id, parts, stop)| Frame::Taken {
+        (id(), 1u32.., any::<bool>()).prop_map(|(id, parts, stop)| Frame::Taken(Taken {
             id,
             parts,
             stop
-        }),
+        })),
     ]
 }
 
@@ -245,7 +247,7 @@ proptest! {
         let at = FRAME_HEADER_BYTES + at.index(bytes.len() - FRAME_HEADER_BYTES);
         bytes[at] = to;
         if let Ok(decoded) = decode(&bytes, &Limits::default()) {
-            let known = !matches!(&decoded, Frame::Answer { answer: Err(f), .. }
+            let known = !matches!(&decoded, Frame::Answer(AnswerPart { answer: Err(f), .. })
                 if f.code == Code::Internal);
             let again = encode(&decoded);
             prop_assert!(!known || again == bytes);
@@ -267,13 +269,14 @@ proptest! {
             *bytes.first_chunk().unwrap(),
             &Limits::default(),
         ).unwrap();
-        let bytes = encode(&Frame::Xpathm { id, call });
+        let bytes = encode(&Frame::Xpathm(CallRequest { id, call: Ok(call) }));
         let read = Frame::decode(header(&bytes), &bytes[FRAME_HEADER_BYTES..], &limits);
         prop_assert_eq!(read.err().is_some(), checked.is_err());
         let answer = Answer::Entries { entries: vec![entry], cursor: None };
         let checked = answer.check(&limits);
         let size = answer.body_bytes();
-        let bytes = encode(&Frame::Answer { id, part: 0, last: true, answer: Ok(answer) });
+        let part = AnswerPart { id, part: 0, last: true, answer: Ok(answer) };
+        let bytes = encode(&Frame::Answer(part));
         prop_assert_eq!(size, bytes.len() - FRAME_HEADER_BYTES);
         prop_assert_eq!(decode(&bytes, &limits).is_err(), checked.is_err());
     }
@@ -288,7 +291,7 @@ fn values_that_no_frame_carries_are_refused_when_they_are_encoded_all_the_same()
             sequence: 1,
         };
         assert!(call.check(&limits).is_err(), "{call:?}");
-        let bytes = encode(&Frame::Xpathm { id, call });
+        let bytes = encode(&Frame::Xpathm(CallRequest { id, call: Ok(call) }));
         assert!(decode(&bytes, &limits).is_err());
     };
     let path = || b"p".to_vec();
@@ -325,7 +328,7 @@ fn values_that_no_frame_carries_are_refused_when_they_are_encoded_all_the_same()
 
 #[test]
 fn a_count_of_entries_that_the_body_does_not_hold_costs_nothing() {
-    let frame = Frame::Answer {
+    let frame = Frame::Answer(AnswerPart {
         id: CallId {
             slot: 0,
             sequence: 1,
@@ -336,7 +339,7 @@ fn a_count_of_entries_that_the_body_does_not_hold_costs_nothing() {
             entries: vec![],
             cursor: None,
         }),
-    };
+    });
     let mut bytes = encode(&frame);
     let at = bytes.len() - 4;
     bytes[at..].copy_from_slice(&u32::MAX.to_be_bytes());

@@ -1,9 +1,10 @@
 //! Which blocks may travel in the clear: both machines keep to and [K-13].
 
-use xdfs_proto::frame::{BlockHeader, CLEAR_OFFSET_MIN, Frame, Offer, Resume, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Frame, Offer, Resume};
+use xdfs_proto::limits::CLEAR_OFFSET_MIN;
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::{Extent, Sender};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, DigestKind, FileId, Limits};
+use xdfs_proto::{ByteRange, ChannelIndex, Code, DigestKind, FileId, Limits, SourceTag};
 
 const BLOCK: u32 = 256 << 10;
 const FILE: FileId = FileId(1);

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use xdfs_proto::answerer::{Answerer, Output as Answering};
-use xdfs_proto::caller::{Caller, Output};
+use xdfs_proto::call_client::{CallClient, Output};
+use xdfs_proto::call_server::{CallServer, Output as Answering};
 use xdfs_proto::file::{
     DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, HeldLock,
     LockRange,
 };
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Taken};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
@@ -188,7 +188,7 @@ proptest! {
         let id = CallId { slot, sequence };
         let call = Call::File(call);
         prop_assert_eq!(call.check(&Limits::default()), Ok(()));
-        read_back(&Frame::Xpathm { id, call });
+        read_back(&Frame::Xpathm(CallRequest { id, call: Ok(call) }));
     }
 
     #[test]
@@ -196,7 +196,7 @@ proptest! {
         let answer = Answer::File(answer);
         prop_assert_eq!(answer.check(&Limits::default()), Ok(()));
         let id = CallId { slot: 0, sequence: 1 };
-        read_back(&Frame::Answer { id, part: 0, last: true, answer: Ok(answer) });
+        read_back(&Frame::Answer(AnswerPart { id, part: 0, last: true, answer: Ok(answer) }));
     }
 }
 
@@ -219,8 +219,8 @@ fn id(slot: u16, sequence: u32) -> CallId {
     CallId { slot, sequence }
 }
 
-fn frames(answerer: &mut Answerer) -> usize {
-    std::iter::from_fn(|| answerer.poll_output())
+fn frames(call_server: &mut CallServer) -> usize {
+    std::iter::from_fn(|| call_server.poll_output())
         .inspect(|output| assert!(matches!(output, Answering::Transmit(_))))
         .count()
 }
@@ -243,16 +243,19 @@ fn the_largest_data_fits_into_a_frame() {
     };
     let call = Call::File(write);
     assert_eq!(call.check(&limits), Ok(()));
-    read_back(&Frame::Xpathm { id: id(0, 1), call });
+    read_back(&Frame::Xpathm(CallRequest {
+        id: id(0, 1),
+        call: Ok(call),
+    }));
     let answer = Answer::File(FileAnswer::Data { lengths, bytes });
     assert_eq!(answer.check(&limits), Ok(()));
     let (part, last, answer) = (0, true, Ok(answer));
-    read_back(&Frame::Answer {
+    read_back(&Frame::Answer(AnswerPart {
         id: id(0, 1),
         part,
         last,
         answer,
-    });
+    }));
 }
 
 #[test]
@@ -261,54 +264,54 @@ fn what_was_read_is_kept_until_it_is_taken_and_no_more_of_it() {
         kept_data_bytes_max: 100_000,
         ..Limits::default()
     };
-    let mut answerer = Answerer::new(limits);
+    let mut call_server = CallServer::new(limits);
     for slot in 0..5 {
         let call = read(50_000);
-        let asked = Frame::Xpathm {
+        let asked = Frame::Xpathm(CallRequest {
             id: id(slot, 1),
-            call,
-        };
-        answerer.handle_frame(asked).expect("a call");
+            call: Ok(call),
+        });
+        call_server.handle_frame(asked).expect("a call");
     }
     // Room is set aside for those that run, and used by what they bring.
-    let works: Vec<_> = std::iter::from_fn(|| answerer.next_work()).collect();
+    let works: Vec<_> = std::iter::from_fn(|| call_server.next_work()).collect();
     assert_eq!(works.len(), 2);
-    answerer.finished(works[0].id, Ok(data(50_000)));
-    assert!(answerer.next_work().is_none());
+    call_server.finished(works[0].id, Ok(data(50_000)));
+    assert!(call_server.next_work().is_none());
     // Less than was asked for.
-    answerer.finished(works[1].id, Ok(data(10)));
-    assert_eq!(frames(&mut answerer), 2);
-    assert!(answerer.next_work().is_none());
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), 2);
+    call_server.finished(works[1].id, Ok(data(10)));
+    assert_eq!(frames(&mut call_server), 2);
+    assert!(call_server.next_work().is_none());
+    call_server.channel_down();
+    assert_eq!(frames(&mut call_server), 2);
     // A call that reads nothing isn't held up.
     let close = Call::File(FileCall::Close { handle: 1 });
-    let asked = Frame::Xpathm {
+    let asked = Frame::Xpathm(CallRequest {
         id: id(9, 1),
-        call: close,
-    };
-    answerer.handle_frame(asked).expect("a call");
-    let close = answerer.next_work().expect("a call");
-    answerer.finished(close.id, Ok(Answer::Done));
-    let taken = Frame::Taken {
+        call: Ok(close),
+    });
+    call_server.handle_frame(asked).expect("a call");
+    let close = call_server.next_work().expect("a call");
+    call_server.finished(close.id, Ok(Answer::Done));
+    let taken = Frame::Taken(Taken {
         id: works[0].id,
         parts: 1,
         stop: false,
-    };
-    answerer.handle_frame(taken).expect("a part was taken");
-    let next = answerer.next_work().expect("there is room");
-    assert!(answerer.next_work().is_none());
+    });
+    call_server.handle_frame(taken).expect("a part was taken");
+    let next = call_server.next_work().expect("there is room");
+    assert!(call_server.next_work().is_none());
     // A fault gives the room back, and so does the next call in a slot.
     let fault = Fault::new(Code::Io, "read a file", "it broke");
-    answerer.finished(next.id, Err(fault));
-    let next = answerer.next_work().expect("there is room");
-    answerer.finished(next.id, Ok(data(50_000)));
-    let again = Frame::Xpathm {
+    call_server.finished(next.id, Err(fault));
+    let next = call_server.next_work().expect("there is room");
+    call_server.finished(next.id, Ok(data(50_000)));
+    let again = Frame::Xpathm(CallRequest {
         id: id(next.id.slot, 2),
-        call: read(50_000),
-    };
-    answerer.handle_frame(again).expect("the next call");
-    assert!(answerer.next_work().is_some());
+        call: Ok(read(50_000)),
+    });
+    call_server.handle_frame(again).expect("the next call");
+    assert!(call_server.next_work().is_some());
 }
 
 #[test]
@@ -317,53 +320,55 @@ fn one_read_is_always_carried_out() {
         kept_data_bytes_max: 0,
         ..Limits::default()
     };
-    let mut answerer = Answerer::new(limits);
+    let mut call_server = CallServer::new(limits);
     for slot in 0..2 {
-        let asked = Frame::Xpathm {
+        let asked = Frame::Xpathm(CallRequest {
             id: id(slot, 1),
-            call: read(1),
-        };
-        answerer.handle_frame(asked).expect("a call");
+            call: Ok(read(1)),
+        });
+        call_server.handle_frame(asked).expect("a call");
     }
-    assert!(answerer.next_work().is_some());
-    assert!(answerer.next_work().is_none());
+    assert!(call_server.next_work().is_some());
+    assert!(call_server.next_work().is_none());
 }
 
 #[test]
 fn a_caller_says_that_data_came_and_says_it_again() {
-    let mut caller = Caller::new(Limits::default());
-    let name = caller.call(read(10)).expect("room");
-    let sent = |caller: &mut Caller| -> Vec<Output> {
-        std::iter::from_fn(|| caller.poll_output()).collect()
+    let mut call_client = CallClient::new(Limits::default());
+    let name = call_client.call(read(10)).expect("room");
+    let sent = |call_client: &mut CallClient| -> Vec<Output> {
+        std::iter::from_fn(|| call_client.poll_output()).collect()
     };
-    assert_eq!(sent(&mut caller).len(), 1);
-    let answer = |answer| Frame::Answer {
-        id: name,
-        part: 0,
-        last: true,
-        answer,
+    assert_eq!(sent(&mut call_client).len(), 1);
+    let answer = |answer| {
+        Frame::Answer(AnswerPart {
+            id: name,
+            part: 0,
+            last: true,
+            answer,
+        })
     };
     let came = answer(Ok(data(10)));
-    caller.handle_frame(came.clone()).expect("an answer");
-    let taken = Output::Transmit(Frame::Taken {
+    call_client.handle_frame(came.clone()).expect("an answer");
+    let taken = Output::Transmit(Frame::Taken(Taken {
         id: name,
         parts: 1,
         stop: false,
-    });
+    }));
     let part = Output::Part {
         id: name,
         answer: Ok(data(10)),
         last: true,
     };
-    assert_eq!(sent(&mut caller), [part, taken.clone()]);
-    caller.handle_frame(came).expect("it came before");
-    assert_eq!(sent(&mut caller), []);
-    caller.channel_down();
-    assert_eq!(sent(&mut caller), [taken]);
+    assert_eq!(sent(&mut call_client), [part, taken.clone()]);
+    call_client.handle_frame(came).expect("it came before");
+    assert_eq!(sent(&mut call_client), []);
+    call_client.channel_down();
+    assert_eq!(sent(&mut call_client), [taken]);
     // The next call in the slot says it as well.
-    let next = caller.call(Call::File(FileCall::Stat { handle: 1 }));
+    let next = call_client.call(Call::File(FileCall::Stat { handle: 1 }));
     assert_eq!(next.expect("room").slot, name.slot);
-    assert_eq!(sent(&mut caller).len(), 1);
+    assert_eq!(sent(&mut call_client).len(), 1);
 }
 
 #[test]
@@ -388,23 +393,25 @@ fn more_than_was_asked_for_is_a_violation() {
         (append, appended),
     ];
     for (call, answer) in wrong {
-        let mut caller = Caller::new(Limits::default());
-        let id = caller.call(call.clone()).expect("room");
-        let frame = Frame::Answer {
+        let mut call_client = CallClient::new(Limits::default());
+        let id = call_client.call(call.clone()).expect("room");
+        let frame = Frame::Answer(AnswerPart {
             id,
             part: 0,
             last: true,
             answer: Ok(answer.clone()),
-        };
-        let fault = caller.handle_frame(frame).expect_err("a violation");
+        });
+        let fault = call_client.handle_frame(frame).expect_err("a violation");
         assert_eq!(fault.code, Code::ProtocolViolation);
         // A store that does so is found out at its own side.
-        let mut answerer = Answerer::new(Limits::default());
-        let asked = Frame::Xpathm { id, call };
-        answerer.handle_frame(asked).expect("a call");
-        let work = answerer.next_work().expect("a call");
-        answerer.finished(work.id, Ok(answer));
-        let Some(Answering::Transmit(Frame::Answer { answer, .. })) = answerer.poll_output() else {
+        let mut call_server = CallServer::new(Limits::default());
+        let asked = Frame::Xpathm(CallRequest { id, call: Ok(call) });
+        call_server.handle_frame(asked).expect("a call");
+        let work = call_server.next_work().expect("a call");
+        call_server.finished(work.id, Ok(answer));
+        let Some(Answering::Transmit(Frame::Answer(AnswerPart { answer, .. }))) =
+            call_server.poll_output()
+        else {
             panic!("no answer");
         };
         assert_eq!(answer.expect_err("a fault").code, Code::Internal);

@@ -3,14 +3,15 @@
 use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader,
-    JoinRequest, Level, Offer, Request, Resume, Scope, SessionAccept, SessionRequest, SourceTag,
-    Start, kind,
+    Accept, Ack, AuthOk, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, Cancel, Challenge, Durable,
+    Eofr, Exception, FRAME_HEADER_BYTES, FrameHeader, Hole, JoinRequest, Level, Offer, Proof,
+    Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start, kind,
 };
-use xdfs_proto::pack::{Failures, Keep, PACK_BYTES_MAX, Wish};
+use xdfs_proto::pack::{Failures, Keep, PACK_BYTES_MAX, PackRequest};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, Retry, SessionId, SessionSecret,
+    SourceTag,
 };
 
 fn encode(frame: &Frame) -> Vec<u8> {
@@ -158,11 +159,11 @@ fn failures() -> impl Strategy<Value = Failures> {
     })
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn pack_request() -> impl Strategy<Value = PackRequest> {
     let keep = (any::<bool>(), any::<bool>(), any::<bool>());
     let name = prop::collection::vec("[a-z. ]{1,12}x", 1..4).prop_map(|n| n.join("/").into_bytes());
     let names = prop::collection::vec(name, 1..20);
-    (keep, any::<u32>(), names).prop_map(|(keep, file_bytes_max, names)| Wish {
+    (keep, any::<u32>(), names).prop_map(|(keep, file_bytes_max, names)| PackRequest {
         keep: Keep {
             owner: keep.0,
             xattrs: keep.1,
@@ -247,9 +248,9 @@ fn proof() -> impl Strategy<Value = Frame> {
         .prop_map(|(method, user, body)| Frame::Auth(AuthRequest { method, user, body }));
     prop_oneof![
         auth,
-        body().prop_map(Frame::Challenge),
-        body().prop_map(Frame::Proof),
-        text().prop_map(|user| Frame::AuthOk { user }),
+        body().prop_map(|body| Frame::Challenge(Challenge(body))),
+        body().prop_map(|body| Frame::Proof(Proof(body))),
+        text().prop_map(|user| Frame::AuthOk(AuthOk { user })),
     ]
 }
 
@@ -274,19 +275,19 @@ fn frame() -> impl Strategy<Value = Frame> {
     )
         .prop_map(
             |(file, length, digest, store_wait_permille, failures)| match failures {
-                None => Frame::Eofr {
+                None => Frame::Eofr(Eofr {
                     file,
                     length,
                     digest,
                     store_wait_permille,
-                },
-                Some(failures) => Frame::Published {
+                }),
+                Some(failures) => Frame::Published(Published {
                     file,
                     length,
                     digest,
                     store_wait_permille,
                     failures,
-                },
+                }),
             },
         );
     let request = (
@@ -295,7 +296,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         any::<u64>(),
         prop::option::of(any::<u64>()),
         digest_kind(),
-        prop::option::of(wish()),
+        prop::option::of(pack_request()),
     )
         .prop_map(|(file, path, offset, length, digest, pack)| {
             Frame::Xftsm(Request {
@@ -329,12 +330,12 @@ fn frame() -> impl Strategy<Value = Frame> {
         offer().prop_map(Frame::Offer),
         request,
         accept,
-        (file(), range()).prop_map(|(file, range)| Frame::Hole { file, range }),
-        (file(), range()).prop_map(|(file, range)| Frame::Repeat { file, range }),
-        any::<u64>().prop_map(|data_frames| Frame::Ack { data_frames }),
-        (file(), any::<u64>()).prop_map(|(file, bytes)| Frame::Durable { file, bytes }),
-        file().prop_map(|file| Frame::Cancel { file }),
-        (scope, fault()).prop_map(|(scope, fault)| Frame::Exception { scope, fault }),
+        (file(), range()).prop_map(|(file, range)| Frame::Hole(Hole { file, range })),
+        (file(), range()).prop_map(|(file, range)| Frame::Repeat(Repeat { file, range })),
+        any::<u64>().prop_map(|data_frames| Frame::Ack(Ack { data_frames })),
+        (file(), any::<u64>()).prop_map(|(file, bytes)| Frame::Durable(Durable { file, bytes })),
+        file().prop_map(|file| Frame::Cancel(Cancel { file })),
+        (scope, fault()).prop_map(|(scope, fault)| Frame::Exception(Exception { scope, fault })),
     ]
 }
 
@@ -540,12 +541,12 @@ fn whatever_a_fault_holds_makes_a_valid_frame() {
     let fault = Fault::new(Code::Io, &long, &long)
         .path(vec![0; 9000])
         .hint(&long);
-    let bytes = encode(&Frame::Exception {
+    let bytes = encode(&Frame::Exception(Exception {
         scope: Scope::Session,
         fault,
-    });
+    }));
     assert!(bytes.len() < 8192);
-    let Ok(Frame::Exception { fault, .. }) = decode(&bytes) else {
+    let Ok(Frame::Exception(Exception { fault, .. })) = decode(&bytes) else {
         panic!("not an exception")
     };
     assert!(fault.cause.starts_with("ä [2J ä"));
@@ -556,10 +557,10 @@ fn whatever_a_fault_holds_makes_a_valid_frame() {
 #[test]
 fn control_characters_in_a_fault_of_a_peer_are_refused() {
     let fault = Fault::new(Code::Io, "write", "CAUSE");
-    let mut bytes = encode(&Frame::Exception {
+    let mut bytes = encode(&Frame::Exception(Exception {
         scope: Scope::Channel,
         fault,
-    });
+    }));
     let at = bytes.windows(5).position(|w| w == b"CAUSE").unwrap();
     bytes[at] = 0x1b;
     assert_eq!(

@@ -3,7 +3,7 @@
 
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::{
-    BlockHeader, JoinRequest, Request, Scope, SessionAccept, SessionRequest, Start,
+    BlockHeader, Exception, JoinRequest, Request, Scope, SessionAccept, SessionRequest, Start,
 };
 use xdfs_proto::handshake::{Acceptor, AcceptorStep, Initiator, InitiatorStep, Purpose};
 use xdfs_proto::opening::{Answer, Feature, Hello, Welcome};
@@ -338,10 +338,10 @@ fn s10_an_answer_is_of_the_kind_that_was_asked_for() {
         let (step, _) = initiate(purpose, &[welcome(), bytes(&frame)].concat(), 1);
         refused(step, Code::ProtocolViolation);
     }
-    let exception = Frame::Exception {
+    let exception = Frame::Exception(Exception {
         scope: Scope::Channel,
         fault: Fault::new(Code::TooManyChannels, "join", "there are enough"),
-    };
+    });
     let input = [welcome(), bytes(&exception)].concat();
     let (step, _) = initiate(Purpose::Join(join()), &input, 1);
     assert_eq!(refused(step, Code::TooManyChannels).side, Side::Remote);

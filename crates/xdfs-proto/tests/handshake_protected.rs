@@ -1,7 +1,10 @@
 //! The opening of a protected channel at both ends: the proof of who the initiator is, in its order
 //! and in no other. The numbers are those of the specification.
 
-use xdfs_proto::frame::{AuthRequest, JoinRequest, Scope, SessionAccept, SessionRequest, Start};
+use xdfs_proto::frame::{
+    AuthOk, AuthRequest, Challenge, Exception, JoinRequest, Proof, Scope, SessionAccept,
+    SessionRequest, Start,
+};
 use xdfs_proto::handshake::{Acceptor, AcceptorStep, Initiator, InitiatorStep, Purpose};
 use xdfs_proto::opening::{Answer, Feature, Hello, Welcome};
 use xdfs_proto::{ChannelIndex, Code, Fault, Frame, Limits, SessionId, SessionSecret, Side};
@@ -46,7 +49,7 @@ fn auth() -> AuthRequest {
 }
 
 fn auth_ok() -> Frame {
-    Frame::AuthOk { user: "ada".into() }
+    Frame::AuthOk(AuthOk { user: "ada".into() })
 }
 
 fn bytes(frame: &Frame) -> Vec<u8> {
@@ -273,7 +276,7 @@ fn a_method_of_two_steps_goes_by_a_challenge() {
         let End { machine, out, .. } = &mut client;
         machine.answer(vec![9; 32], out);
         let proof = client.written();
-        assert_eq!(proof, bytes(&Frame::Proof(vec![9; 32])));
+        assert_eq!(proof, bytes(&Frame::Proof(Proof(vec![9; 32]))));
 
         let step = server.feed(&proof, piece);
         assert!(matches!(step, Ok(AcceptorStep::Proof(p)) if p == [9; 32]));
@@ -297,7 +300,7 @@ fn what_is_sent_ahead_is_taken_in_its_order() {
         let ahead = [
             hello(),
             bytes(&Frame::Auth(auth())),
-            bytes(&Frame::Proof(vec![5])),
+            bytes(&Frame::Proof(Proof(vec![5]))),
             bytes(&Frame::Session(session())),
         ];
         let step = server.feed(&ahead.concat(), piece);
@@ -367,10 +370,10 @@ fn out_of_place(prepare: impl Fn(&mut End<Acceptor>), frame: &Frame) {
         let step = server.feed(&bytes(frame), piece);
         let fault = refused(step, Code::ProtocolViolation);
         assert!(fault.cause.starts_with(frame.name()), "{fault}");
-        let told = Frame::Exception {
+        let told = Frame::Exception(Exception {
             scope: Scope::Channel,
             fault,
-        };
+        });
         assert_eq!(server.out[before..], bytes(&told));
     }
 }
@@ -393,14 +396,14 @@ fn proved(server: &mut End<Acceptor>) {
 #[test]
 fn an_acceptor_takes_the_steps_in_their_order_only() {
     let again = Frame::Auth(auth());
-    let proof = Frame::Proof(vec![1]);
+    let proof = Frame::Proof(Proof(vec![1]));
     out_of_place(greeted, &proof);
     out_of_place(challenged, &again);
     out_of_place(proved, &again);
     out_of_place(proved, &proof);
     for prepare in [greeted, challenged, proved] {
         for frame in [
-            Frame::Challenge(vec![1]),
+            Frame::Challenge(Challenge(vec![1])),
             auth_ok(),
             session_ok(),
             Frame::Noop,
@@ -415,7 +418,7 @@ fn an_acceptor_takes_the_steps_in_their_order_only() {
 fn without_protection_there_is_no_proof() {
     let mut plain = Vec::new();
     Hello::default().encode(&mut plain);
-    for frame in [Frame::Auth(auth()), Frame::Proof(vec![1])] {
+    for frame in [Frame::Auth(auth()), Frame::Proof(Proof(vec![1]))] {
         for first in [hello(), plain.clone()] {
             let mut server = End::new(Acceptor::new());
             let step = server.feed(&[first, bytes(&frame)].concat(), 1);
@@ -424,7 +427,7 @@ fn without_protection_there_is_no_proof() {
         }
     }
     // Nor does an initiator take part in one.
-    for frame in [auth_ok(), Frame::Challenge(vec![1])] {
+    for frame in [auth_ok(), Frame::Challenge(Challenge(vec![1]))] {
         for purpose in [Purpose::Session(session()), Purpose::Join(join())] {
             let mut client = End::new(Initiator::new(purpose, &mut Vec::new()));
             let step = client.feed(&[welcome(Vec::new()), bytes(&frame)].concat(), 1);
@@ -458,19 +461,19 @@ fn an_acceptor_that_asks_for_no_proof_is_not_believed() {
 #[test]
 fn an_initiator_takes_the_steps_in_their_order_only() {
     // Before it has said anything.
-    for frame in [auth_ok(), Frame::Challenge(vec![1])] {
+    for frame in [auth_ok(), Frame::Challenge(Challenge(vec![1]))] {
         let step = asked().feed(&bytes(&frame), 1);
         refused(step, Code::ProtocolViolation);
     }
     // One step, and no other is asked for.
     let mut client = asked();
     client.machine.prove(auth(), true, &mut client.out);
-    let step = client.feed(&bytes(&Frame::Challenge(vec![1])), 1);
+    let step = client.feed(&bytes(&Frame::Challenge(Challenge(vec![1]))), 1);
     refused(step, Code::ProtocolViolation);
     // What an acceptor doesn't send.
     for frame in [
         Frame::Auth(auth()),
-        Frame::Proof(vec![1]),
+        Frame::Proof(Proof(vec![1])),
         Frame::JoinOk,
         Frame::Eoft,
     ] {
@@ -483,7 +486,7 @@ fn an_initiator_takes_the_steps_in_their_order_only() {
     }
     // A channel that joins isn't asked.
     let mut client = initiator(Purpose::Join(join()));
-    let challenge = bytes(&Frame::Challenge(vec![1]));
+    let challenge = bytes(&Frame::Challenge(Challenge(vec![1])));
     let step = client.feed(&[welcome(vec![feature(&METHODS)]), challenge].concat(), 1);
     refused(step, Code::ProtocolViolation);
 }
@@ -491,10 +494,10 @@ fn an_initiator_takes_the_steps_in_their_order_only() {
 ///
 #[test]
 fn a_refusal_comes_through_at_every_step() {
-    let exception = Frame::Exception {
+    let exception = Frame::Exception(Exception {
         scope: Scope::Channel,
         fault: Fault::new(Code::AuthenticationFailed, "authenticate", "no"),
-    };
+    });
     for only in [true, false] {
         for piece in PIECES {
             let mut client = asked();
@@ -508,7 +511,7 @@ fn a_refusal_comes_through_at_every_step() {
     }
     let mut client = asked();
     client.machine.prove(auth(), false, &mut client.out);
-    let step = client.feed(&bytes(&Frame::Challenge(vec![1])), 1);
+    let step = client.feed(&bytes(&Frame::Challenge(Challenge(vec![1]))), 1);
     assert!(matches!(step, Ok(InitiatorStep::Challenge(_))));
     client.machine.answer(vec![1], &mut client.out);
     refused(

@@ -1,11 +1,11 @@
-//! Caller and Answerer against each other, over channels that break at any step: each call is
+//! CallClient and CallServer against each other, over channels that break at any step: each call is
 //! carried out once, each is answered once and in order, and nothing is stuck.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use xdfs_proto::answerer::{Answerer, Output as Answering, Work};
-use xdfs_proto::caller::{Caller, Output};
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::call_client::{CallClient, Output};
+use xdfs_proto::call_server::{CallServer, Output as Answering, Work};
+use xdfs_proto::frame::{AnswerPart, FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PARTS_AHEAD_MAX};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
@@ -76,8 +76,8 @@ struct Channel {
     to_answerer: VecDeque<Vec<u8>>,
     to_caller: VecDeque<Vec<u8>>,
     broken: bool,
-    caller_knows: bool,
-    answerer_knows: bool,
+    client_knows: bool,
+    server_knows: bool,
 }
 
 struct Expected {
@@ -92,8 +92,8 @@ struct Expected {
 struct World {
     random: Random,
     limits: Limits,
-    caller: Caller,
-    answerer: Answerer,
+    call_client: CallClient,
+    call_server: CallServer,
     channels: Vec<Channel>,
     works: Vec<(Work, u32)>,
     expected: BTreeMap<CallId, Expected>,
@@ -110,8 +110,8 @@ impl World {
         };
         Self {
             random: Random(seed),
-            caller: Caller::new(limits.clone()),
-            answerer: Answerer::new(limits.clone()),
+            call_client: CallClient::new(limits.clone()),
+            call_server: CallServer::new(limits.clone()),
             limits,
             channels: (0..3).map(|_| Channel::default()).collect(),
             works: Vec::new(),
@@ -146,12 +146,15 @@ impl World {
                 },
             },
         };
-        if !self.caller.has_room() {
-            let fault = self.caller.call(call).expect_err("no room");
+        if !self.call_client.has_room() {
+            let fault = self.call_client.call(call).expect_err("no room");
             assert_eq!(fault.code, Code::LimitExceeded);
             return;
         }
-        let id = self.caller.call(call.clone()).expect("the rules are kept");
+        let id = self
+            .call_client
+            .call(call.clone())
+            .expect("the rules are kept");
         let expected = Expected {
             call,
             entries: 0,
@@ -177,12 +180,12 @@ impl World {
         let frame = Frame::decode(header, body, &self.limits).expect("the rules are kept");
         match frame {
             // The side isn't on the wire.
-            Frame::Answer {
+            Frame::Answer(AnswerPart {
                 id,
                 part,
                 last,
                 answer,
-            } => Frame::Answer {
+            }) => Frame::Answer(AnswerPart {
                 id,
                 part,
                 last,
@@ -190,20 +193,20 @@ impl World {
                     f.side = xdfs_proto::Side::Local;
                     f
                 }),
-            },
+            }),
             other => other,
         }
     }
 
     /// A channel that a side believes in.
-    fn choose(&mut self, caller: bool) -> Option<usize> {
+    fn choose(&mut self, call_client: bool) -> Option<usize> {
         let alive: Vec<usize> = (0..self.channels.len())
             .filter(|&i| {
                 let c = &self.channels[i];
-                !if caller {
-                    c.caller_knows
+                !if call_client {
+                    c.client_knows
                 } else {
-                    c.answerer_knows
+                    c.server_knows
                 }
             })
             .collect();
@@ -217,7 +220,7 @@ impl World {
         let Some(index) = self.choose(true) else {
             return;
         };
-        match self.caller.poll_output() {
+        match self.call_client.poll_output() {
             Some(Output::Transmit(frame)) => {
                 let bytes = self.encoded(&frame);
                 let channel = &mut self.channels[index];
@@ -269,7 +272,7 @@ impl World {
         let Some(index) = self.choose(false) else {
             return;
         };
-        if let Some(Answering::Transmit(frame)) = self.answerer.poll_output() {
+        if let Some(Answering::Transmit(frame)) = self.call_server.poll_output() {
             let bytes = self.encoded(&frame);
             let channel = &mut self.channels[index];
             if !channel.broken {
@@ -282,13 +285,15 @@ impl World {
         let channel = &mut self.channels[index];
         if let Some(bytes) = channel.to_answerer.pop_front() {
             let frame = self.decoded(&bytes);
-            self.answerer
+            self.call_server
                 .handle_frame(frame)
                 .expect("the rules are kept");
         }
         if let Some(bytes) = self.channels[index].to_caller.pop_front() {
             let frame = self.decoded(&bytes);
-            self.caller.handle_frame(frame).expect("the rules are kept");
+            self.call_client
+                .handle_frame(frame)
+                .expect("the rules are kept");
         }
     }
 
@@ -305,23 +310,23 @@ impl World {
     }
 
     fn notice(&mut self, index: usize) {
-        let caller = self.random.one_in(2);
+        let call_client = self.random.one_in(2);
         let channel = &mut self.channels[index];
         if !channel.broken {
             return;
         }
-        if caller && !channel.caller_knows {
-            channel.caller_knows = true;
-            self.caller.channel_down();
-        } else if !caller && !channel.answerer_knows {
-            channel.answerer_knows = true;
-            self.answerer.channel_down();
+        if call_client && !channel.client_knows {
+            channel.client_knows = true;
+            self.call_client.channel_down();
+        } else if !call_client && !channel.server_knows {
+            channel.server_knows = true;
+            self.call_server.channel_down();
         }
     }
 
     fn work(&mut self) {
         if self.works.len() < 6
-            && let Some(work) = self.answerer.next_work()
+            && let Some(work) = self.call_server.next_work()
         {
             if !matches!(work.call, Call::List { .. }) {
                 *self.done.entry(work.call.path().to_vec()).or_default() += 1;
@@ -338,9 +343,9 @@ impl World {
             Call::List { .. } => {}
             Call::Stat { .. } => {
                 let answer = Answer::Attributes(entry(0).attributes);
-                return self.answerer.finished(id, Ok(answer));
+                return self.call_server.finished(id, Ok(answer));
             }
-            _ => return self.answerer.finished(id, Ok(Answer::Done)),
+            _ => return self.call_server.finished(id, Ok(Answer::Done)),
         }
         let (entries, cursor) = listed(&work.call, 1 + self.random.below(3) as u32);
         let Call::List {
@@ -355,7 +360,7 @@ impl World {
             let end = entries.last().map_or(0, |e| e.attributes.inode as u32 + 1);
             let cursor = (left == 0 && end < total).then(|| end.to_be_bytes().to_vec());
             return self
-                .answerer
+                .call_server
                 .finished(id, Ok(Answer::Entries { entries, cursor }));
         };
         let answer = Answer::Entries {
@@ -363,14 +368,14 @@ impl World {
             cursor: Some(cursor.clone()),
         };
         made += 1;
-        let more = self.answerer.part(id, answer);
+        let more = self.call_server.part(id, answer);
         if !more || made == work.parts_max {
-            return self.answerer.paused(id);
+            return self.call_server.paused(id);
         }
         if left == 0 {
             let (entries, cursor) = (Vec::new(), Some(cursor));
             return self
-                .answerer
+                .call_server
                 .finished(id, Ok(Answer::Entries { entries, cursor }));
         }
         let call = Call::List {
@@ -395,7 +400,7 @@ impl World {
         let id = held[self.random.below(held.len() as u64) as usize];
         let expected = self.expected.get_mut(&id).expect("the rules are kept");
         expected.held -= 1;
-        self.caller.took(id);
+        self.call_client.took(id);
     }
 
     fn step(&mut self) {
@@ -410,7 +415,7 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        self.caller.unanswered() == 0 && self.answerer.unfinished() == 0
+        self.call_client.unanswered() == 0 && self.call_server.unfinished() == 0
     }
 
     fn settle(&mut self) {
@@ -422,7 +427,7 @@ impl World {
             self.notice(index);
             self.step();
         }
-        panic!("stuck with {} calls", self.caller.unanswered());
+        panic!("stuck with {} calls", self.call_client.unanswered());
     }
 }
 
@@ -444,7 +449,7 @@ fn each_call_is_carried_out_and_answered_once_whatever_breaks() {
             if world.random.one_in(300) {
                 let ids: Vec<_> = world.expected.keys().copied().collect();
                 if let Some(id) = ids.get(world.random.below(ids.len().max(1) as u64) as usize) {
-                    world.caller.abandon(*id);
+                    world.call_client.abandon(*id);
                     world
                         .expected
                         .get_mut(id)

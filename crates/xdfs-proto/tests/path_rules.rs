@@ -1,10 +1,11 @@
-//! Caller and Answerer, each alone: what they say to each frame and call, and to a peer or a store
-//! that breaks the rules.
+//! CallClient and CallServer, each alone: what they say to each frame and call, and to a peer or a
+//! store that breaks the rules.
 
 use std::collections::BTreeSet;
 
-use xdfs_proto::answerer::{Answerer, Output as Answering};
-use xdfs_proto::caller::{Caller, Output};
+use xdfs_proto::call_client::{CallClient, Output};
+use xdfs_proto::call_server::{CallServer, Output as Answering};
+use xdfs_proto::frame::{AnswerPart, CallRequest, Taken, UnknownOperation};
 use xdfs_proto::id::CALL_SLOTS;
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PARTS_AHEAD_MAX};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
@@ -52,8 +53,8 @@ fn rename() -> Call {
     }
 }
 
-fn frames(answerer: &mut Answerer) -> Vec<Frame> {
-    std::iter::from_fn(|| answerer.poll_output())
+fn frames(call_server: &mut CallServer) -> Vec<Frame> {
+    std::iter::from_fn(|| call_server.poll_output())
         .map(|output| match output {
             Answering::Transmit(frame) => frame,
             other => panic!("{other:?}"),
@@ -61,8 +62,8 @@ fn frames(answerer: &mut Answerer) -> Vec<Frame> {
         .collect()
 }
 
-fn outputs(caller: &mut Caller) -> Vec<Output> {
-    std::iter::from_fn(|| caller.poll_output()).collect()
+fn outputs(call_client: &mut CallClient) -> Vec<Output> {
+    std::iter::from_fn(|| call_client.poll_output()).collect()
 }
 
 const FIRST: CallId = CallId {
@@ -75,7 +76,7 @@ fn id(slot: u16, sequence: u32) -> CallId {
 }
 
 fn asks(id: CallId, call: Call) -> Frame {
-    Frame::Xpathm { id, call }
+    Frame::Xpathm(CallRequest { id, call: Ok(call) })
 }
 
 fn entries(from: u32, to: u32, more: bool) -> Answer {
@@ -86,39 +87,43 @@ fn entries(from: u32, to: u32, more: bool) -> Answer {
 }
 
 fn answer(part: u32, last: bool, answer: Answer) -> Frame {
-    Frame::Answer {
+    Frame::Answer(AnswerPart {
         id: FIRST,
         part,
         last,
         answer: Ok(answer),
-    }
+    })
 }
 
 fn taken(id: CallId, parts: u32, stop: bool) -> Frame {
-    Frame::Taken { id, parts, stop }
+    Frame::Taken(Taken { id, parts, stop })
 }
 
 #[test]
 fn a_call_that_is_not_known_is_refused_alone() {
-    let unknown = |id| Frame::UnknownCall {
-        id,
-        operation: 0x1e,
-        rest: vec![1, 2, 3],
+    let unknown = |id| {
+        Frame::Xpathm(CallRequest {
+            id,
+            call: Err(UnknownOperation {
+                number: 0x1e,
+                rest: vec![1, 2, 3],
+            }),
+        })
     };
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(unknown(FIRST)).unwrap();
-    answerer.handle_frame(asks(id(1, 1), rename())).unwrap();
+    let mut call_server = CallServer::new(Limits::default());
+    call_server.handle_frame(unknown(FIRST)).unwrap();
+    call_server.handle_frame(asks(id(1, 1), rename())).unwrap();
     // Nobody works on it, and it holds nothing up.
-    assert_eq!(answerer.next_work().unwrap().id, id(1, 1));
-    assert_eq!(answerer.next_work(), None);
-    let sent = frames(&mut answerer);
+    assert_eq!(call_server.next_work().unwrap().id, id(1, 1));
+    assert_eq!(call_server.next_work(), None);
+    let sent = frames(&mut call_server);
     let [
-        Frame::Answer {
+        Frame::Answer(AnswerPart {
             id: FIRST,
             part: 0,
             last: true,
             answer: Err(fault),
-        },
+        }),
     ] = &sent[..]
     else {
         panic!("{sent:?}");
@@ -126,97 +131,99 @@ fn a_call_that_is_not_known_is_refused_alone() {
     assert_eq!(fault.code, Code::Unsupported);
     // It is a call like others: it comes once, is answered again after a lost channel, and the
     // next one follows it.
-    answerer.handle_frame(unknown(FIRST)).unwrap();
-    assert_eq!(frames(&mut answerer), []);
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), sent);
-    answerer.handle_frame(asks(id(0, 2), rename())).unwrap();
-    assert_eq!(answerer.next_work().unwrap().id, id(0, 2));
-    let early = answerer.handle_frame(unknown(id(0, 3))).unwrap_err();
+    call_server.handle_frame(unknown(FIRST)).unwrap();
+    assert_eq!(frames(&mut call_server), []);
+    call_server.channel_down();
+    assert_eq!(frames(&mut call_server), sent);
+    call_server.handle_frame(asks(id(0, 2), rename())).unwrap();
+    assert_eq!(call_server.next_work().unwrap().id, id(0, 2));
+    let early = call_server.handle_frame(unknown(id(0, 3))).unwrap_err();
     assert_eq!(early.code, Code::ProtocolViolation);
 }
 
 #[test]
 fn a_call_that_comes_again_is_not_done_again() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    let work = answerer.next_work().unwrap();
-    assert_eq!(answerer.next_work(), None);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    answerer.finished(work.id, Ok(Answer::Done));
-    answerer.finished(work.id, Ok(Answer::Done));
-    let sent = frames(&mut answerer);
+    let mut call_server = CallServer::new(Limits::default());
+    call_server.handle_frame(asks(FIRST, rename())).unwrap();
+    call_server.handle_frame(asks(FIRST, rename())).unwrap();
+    let work = call_server.next_work().unwrap();
+    assert_eq!(call_server.next_work(), None);
+    call_server.handle_frame(asks(FIRST, rename())).unwrap();
+    assert_eq!(call_server.next_work(), None);
+    call_server.finished(work.id, Ok(Answer::Done));
+    call_server.finished(work.id, Ok(Answer::Done));
+    let sent = frames(&mut call_server);
     assert_eq!(sent, [answer(0, true, Answer::Done)]);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    assert_eq!(frames(&mut answerer), []);
+    call_server.handle_frame(asks(FIRST, rename())).unwrap();
+    assert_eq!(call_server.next_work(), None);
+    assert_eq!(frames(&mut call_server), []);
     // Lost with a channel, perhaps: the answer that was given, not a new one.
-    answerer.channel_down();
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), sent);
+    call_server.channel_down();
+    call_server.channel_down();
+    assert_eq!(frames(&mut call_server), sent);
     // The next call in the slot says that it came.
-    answerer.handle_frame(asks(id(0, 2), rename())).unwrap();
-    answerer.channel_down();
-    assert_eq!(frames(&mut answerer), []);
-    answerer.handle_frame(asks(FIRST, rename())).unwrap();
-    assert_eq!(answerer.next_work().unwrap().id, id(0, 2));
-    assert_eq!(answerer.next_work(), None);
+    call_server.handle_frame(asks(id(0, 2), rename())).unwrap();
+    call_server.channel_down();
+    assert_eq!(frames(&mut call_server), []);
+    call_server.handle_frame(asks(FIRST, rename())).unwrap();
+    assert_eq!(call_server.next_work().unwrap().id, id(0, 2));
+    assert_eq!(call_server.next_work(), None);
 }
 
 #[test]
 fn a_listing_runs_no_further_than_the_peer_has_room() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, list(u32::MAX))).unwrap();
+    let mut call_server = CallServer::new(Limits::default());
+    call_server
+        .handle_frame(asks(FIRST, list(u32::MAX)))
+        .unwrap();
     let mut next = 0;
-    let mut make = |answerer: &mut Answerer| {
+    let mut make = |call_server: &mut CallServer| {
         let mut made = 0;
-        while let Some(work) = answerer.next_work() {
+        while let Some(work) = call_server.next_work() {
             let Call::List { cursor, .. } = &work.call else {
                 panic!("no listing");
             };
             assert_eq!(number_of(cursor), next);
             for n in 1..=work.parts_max {
-                let more = answerer.part(work.id, entries(next, next + 1, true));
+                let more = call_server.part(work.id, entries(next, next + 1, true));
                 assert_eq!(more, n < work.parts_max);
                 next += 1;
                 made += 1;
             }
-            answerer.paused(work.id);
+            call_server.paused(work.id);
         }
         made
     };
     let room = PARTS_AHEAD_MAX - 1;
-    assert_eq!(make(&mut answerer), room);
-    assert_eq!(frames(&mut answerer).len(), room as usize);
-    assert_eq!(make(&mut answerer), 0);
-    answerer.handle_frame(taken(FIRST, 3, false)).unwrap();
-    assert_eq!(make(&mut answerer), 3);
+    assert_eq!(make(&mut call_server), room);
+    assert_eq!(frames(&mut call_server).len(), room as usize);
+    assert_eq!(make(&mut call_server), 0);
+    call_server.handle_frame(taken(FIRST, 3, false)).unwrap();
+    assert_eq!(make(&mut call_server), 3);
     // Old news changes nothing.
-    answerer.handle_frame(taken(FIRST, 2, false)).unwrap();
-    assert_eq!(make(&mut answerer), 0);
-    answerer.channel_down();
-    let numbers: Vec<u32> = frames(&mut answerer)
+    call_server.handle_frame(taken(FIRST, 2, false)).unwrap();
+    assert_eq!(make(&mut call_server), 0);
+    call_server.channel_down();
+    let numbers: Vec<u32> = frames(&mut call_server)
         .iter()
         .map(|f| match f {
-            Frame::Answer { part, .. } => *part,
+            Frame::Answer(AnswerPart { part, .. }) => *part,
             other => panic!("{other:?}"),
         })
         .collect();
     assert_eq!(numbers, (3..3 + room).collect::<Vec<_>>());
-    assert_eq!(answerer.unfinished(), 1);
-    answerer.handle_frame(taken(FIRST, 3, true)).unwrap();
-    assert_eq!(answerer.next_work(), None);
-    assert_eq!(answerer.unfinished(), 0);
+    assert_eq!(call_server.unfinished(), 1);
+    call_server.handle_frame(taken(FIRST, 3, true)).unwrap();
+    assert_eq!(call_server.next_work(), None);
+    assert_eq!(call_server.unfinished(), 0);
     let [
-        Frame::Answer {
+        Frame::Answer(AnswerPart {
             last: true,
             answer: Err(fault),
             part,
             ..
-        },
-    ] = &frames(&mut answerer)[..]
+        }),
+    ] = &frames(&mut call_server)[..]
     else {
         panic!("no end");
     };
@@ -229,32 +236,32 @@ fn parts_that_are_kept_are_bounded_and_every_listing_goes_on() {
         kept_part_bytes_max: 0,
         ..Limits::default()
     };
-    let mut answerer = Answerer::new(limits);
+    let mut call_server = CallServer::new(limits);
     for slot in 0..CALL_SLOTS {
         let call = asks(id(slot, 1), list(u32::MAX));
-        answerer.handle_frame(call).unwrap();
+        call_server.handle_frame(call).unwrap();
     }
     let mut seen = BTreeSet::new();
-    while let Some(work) = answerer.next_work() {
+    while let Some(work) = call_server.next_work() {
         assert_eq!(work.parts_max, 1);
         assert!(seen.insert(work.id));
-        assert!(!answerer.part(work.id, entries(0, 1, true)));
-        answerer.paused(work.id);
+        assert!(!call_server.part(work.id, entries(0, 1, true)));
+        call_server.paused(work.id);
     }
     assert_eq!(seen.len(), usize::from(CALL_SLOTS));
-    answerer.handle_frame(taken(id(7, 1), 1, false)).unwrap();
-    assert_eq!(answerer.next_work().unwrap().id, id(7, 1));
-    assert_eq!(answerer.next_work(), None);
+    call_server.handle_frame(taken(id(7, 1), 1, false)).unwrap();
+    assert_eq!(call_server.next_work().unwrap().id, id(7, 1));
+    assert_eq!(call_server.next_work(), None);
 }
 
 #[test]
 fn a_listing_of_as_many_entries_as_were_asked_for_ends() {
-    let mut answerer = Answerer::new(Limits::default());
-    answerer.handle_frame(asks(FIRST, list(2))).unwrap();
-    let work = answerer.next_work().unwrap();
-    answerer.part(work.id, entries(0, 2, true));
-    answerer.paused(work.id);
-    let sent = frames(&mut answerer);
+    let mut call_server = CallServer::new(Limits::default());
+    call_server.handle_frame(asks(FIRST, list(2))).unwrap();
+    let work = call_server.next_work().unwrap();
+    call_server.part(work.id, entries(0, 2, true));
+    call_server.paused(work.id);
+    let sent = frames(&mut call_server);
     let end = Answer::Entries {
         entries: vec![],
         cursor: Some(2u32.to_be_bytes().to_vec()),
@@ -265,18 +272,18 @@ fn a_listing_of_as_many_entries_as_were_asked_for_ends() {
 #[test]
 fn what_a_store_does_wrong_is_a_fault_of_that_call() {
     let fault_after = |call: Call, part: Option<Answer>, end: Answer| {
-        let mut answerer = Answerer::new(Limits::default());
-        answerer.handle_frame(asks(FIRST, call)).unwrap();
-        let work = answerer.next_work().unwrap();
+        let mut call_server = CallServer::new(Limits::default());
+        call_server.handle_frame(asks(FIRST, call)).unwrap();
+        let work = call_server.next_work().unwrap();
         if let Some(part) = part {
-            assert!(!answerer.part(work.id, part));
+            assert!(!call_server.part(work.id, part));
         }
-        answerer.finished(work.id, Ok(end));
-        match &frames(&mut answerer)[..] {
+        call_server.finished(work.id, Ok(end));
+        match &frames(&mut call_server)[..] {
             [
-                Frame::Answer {
+                Frame::Answer(AnswerPart {
                     answer, last: true, ..
-                },
+                }),
             ] => {
                 assert_eq!(answer.as_ref().unwrap_err().code, Code::Internal);
             }
@@ -305,15 +312,15 @@ fn what_a_store_does_wrong_is_a_fault_of_that_call() {
 #[test]
 fn a_caller_that_breaks_the_rules_ends_the_session() {
     let wrong = |frames: &[Frame]| {
-        let mut answerer = Answerer::new(Limits::default());
-        answerer.handle_frame(asks(FIRST, list(9))).unwrap();
-        let work = answerer.next_work().unwrap();
-        answerer.part(work.id, entries(0, 1, true));
+        let mut call_server = CallServer::new(Limits::default());
+        call_server.handle_frame(asks(FIRST, list(9))).unwrap();
+        let work = call_server.next_work().unwrap();
+        call_server.part(work.id, entries(0, 1, true));
         let (last, before) = frames.split_last().unwrap();
         for frame in before {
-            answerer.handle_frame(frame.clone()).unwrap();
+            call_server.handle_frame(frame.clone()).unwrap();
         }
-        let fault = answerer.handle_frame(last.clone()).unwrap_err();
+        let fault = call_server.handle_frame(last.clone()).unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation);
     };
     wrong(&[asks(id(0, 2), rename())]);
@@ -331,26 +338,30 @@ fn a_caller_that_breaks_the_rules_ends_the_session() {
 #[test]
 fn an_answerer_that_breaks_the_rules_ends_the_session() {
     let wrong = |call: Call, frames: &[Frame]| {
-        let mut caller = Caller::new(Limits::default());
-        assert_eq!(caller.call(call), Ok(FIRST));
+        let mut call_client = CallClient::new(Limits::default());
+        assert_eq!(call_client.call(call), Ok(FIRST));
         let (last, before) = frames.split_last().unwrap();
         for frame in before {
-            caller.handle_frame(frame.clone()).unwrap();
+            call_client.handle_frame(frame.clone()).unwrap();
         }
-        let fault = caller.handle_frame(last.clone()).unwrap_err();
+        let fault = call_client.handle_frame(last.clone()).unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation, "{last:?}");
     };
-    let of = |id, answer| Frame::Answer {
-        id,
-        part: 0,
-        last: true,
-        answer: Ok(answer),
+    let of = |id, answer| {
+        Frame::Answer(AnswerPart {
+            id,
+            part: 0,
+            last: true,
+            answer: Ok(answer),
+        })
     };
-    let fault_as_part = |part| Frame::Answer {
-        id: FIRST,
-        part,
-        last: true,
-        answer: Err(Fault::new(Code::Io, "rename", "it is broken").remote()),
+    let fault_as_part = |part| {
+        Frame::Answer(AnswerPart {
+            id: FIRST,
+            part,
+            last: true,
+            answer: Err(Fault::new(Code::Io, "rename", "it is broken").remote()),
+        })
     };
     wrong(rename(), &[of(id(0, 2), Answer::Done)]);
     wrong(rename(), &[of(id(1, 1), Answer::Done)]);
@@ -383,119 +394,124 @@ fn an_answerer_that_breaks_the_rules_ends_the_session() {
 
 #[test]
 fn parts_are_given_out_in_order_and_once() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    assert!(caller.awaits_answer());
+    let mut call_client = CallClient::new(Limits::default());
+    call_client.call(list(9)).unwrap();
+    assert!(call_client.awaits_answer());
     assert_eq!(
-        outputs(&mut caller),
+        outputs(&mut call_client),
         [Output::Transmit(asks(FIRST, list(9)))]
     );
     let second = answer(1, false, entries(1, 2, true));
-    caller.handle_frame(second.clone()).unwrap();
-    assert_eq!(outputs(&mut caller), []);
+    call_client.handle_frame(second.clone()).unwrap();
+    assert_eq!(outputs(&mut call_client), []);
     // It has been heard of: the call isn't sent again.
-    caller.channel_down();
-    assert_eq!(outputs(&mut caller), []);
-    caller.handle_frame(second.clone()).unwrap();
-    caller
+    call_client.channel_down();
+    assert_eq!(outputs(&mut call_client), []);
+    call_client.handle_frame(second.clone()).unwrap();
+    call_client
         .handle_frame(answer(0, false, entries(0, 1, true)))
         .unwrap();
-    caller.handle_frame(second).unwrap();
+    call_client.handle_frame(second).unwrap();
     let part = |from: u32, last: bool| Output::Part {
         id: FIRST,
         answer: Ok(entries(from, from + 1, !last)),
         last,
     };
-    assert_eq!(outputs(&mut caller), [part(0, false), part(1, false)]);
-    assert!(!caller.awaits_answer());
-    caller.took(FIRST);
+    assert_eq!(outputs(&mut call_client), [part(0, false), part(1, false)]);
+    assert!(!call_client.awaits_answer());
+    call_client.took(FIRST);
     let word = |parts| Output::Transmit(taken(FIRST, parts, false));
-    assert_eq!(outputs(&mut caller), [word(1)]);
+    assert_eq!(outputs(&mut call_client), [word(1)]);
     for _ in 0..3 {
-        caller.took(FIRST);
+        call_client.took(FIRST);
     }
-    assert!(caller.awaits_answer());
-    assert_eq!(outputs(&mut caller), [word(2)]);
-    caller
+    assert!(call_client.awaits_answer());
+    assert_eq!(outputs(&mut call_client), [word(2)]);
+    call_client
         .handle_frame(answer(2, true, entries(2, 3, false)))
         .unwrap();
-    assert_eq!(outputs(&mut caller), [part(2, true), word(3)]);
-    assert_eq!(caller.unanswered(), 0);
-    caller.channel_down();
-    assert_eq!(outputs(&mut caller), [word(3)]);
-    caller
+    assert_eq!(outputs(&mut call_client), [part(2, true), word(3)]);
+    assert_eq!(call_client.unanswered(), 0);
+    call_client.channel_down();
+    assert_eq!(outputs(&mut call_client), [word(3)]);
+    call_client
         .handle_frame(answer(2, true, entries(2, 3, false)))
         .unwrap();
-    assert_eq!(outputs(&mut caller), []);
+    assert_eq!(outputs(&mut call_client), []);
     // The next call in the slot says it without a word.
-    caller.call(rename()).unwrap();
-    caller.channel_down();
+    call_client.call(rename()).unwrap();
+    call_client.channel_down();
     let next = Output::Transmit(asks(id(0, 2), rename()));
-    assert_eq!(outputs(&mut caller), [next]);
+    assert_eq!(outputs(&mut call_client), [next]);
 }
 
 #[test]
 fn an_abandoned_listing_is_stopped_and_silent() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    caller.abandon(FIRST);
-    outputs(&mut caller);
+    let mut call_client = CallClient::new(Limits::default());
+    call_client.call(list(9)).unwrap();
+    call_client.abandon(FIRST);
+    outputs(&mut call_client);
     // Not before the call is known to have arrived.
-    caller
+    call_client
         .handle_frame(answer(0, false, entries(0, 1, true)))
         .unwrap();
     assert_eq!(
-        outputs(&mut caller),
+        outputs(&mut call_client),
         [Output::Transmit(taken(FIRST, 1, true))]
     );
-    assert_eq!(caller.unanswered(), 1);
-    caller
+    assert_eq!(call_client.unanswered(), 1);
+    call_client
         .handle_frame(answer(1, true, entries(1, 2, false)))
         .unwrap();
     assert_eq!(
-        outputs(&mut caller),
+        outputs(&mut call_client),
         [Output::Transmit(taken(FIRST, 2, true))]
     );
-    assert_eq!(caller.unanswered(), 0);
+    assert_eq!(call_client.unanswered(), 0);
 }
 
 #[test]
 fn as_many_calls_as_there_are_slots_and_no_more() {
-    let mut caller = Caller::new(Limits::default());
+    let mut call_client = CallClient::new(Limits::default());
     for slot in 0..CALL_SLOTS {
-        assert!(caller.has_room());
-        assert_eq!(caller.call(rename()), Ok(id(slot, 1)));
+        assert!(call_client.has_room());
+        assert_eq!(call_client.call(rename()), Ok(id(slot, 1)));
     }
-    assert!(!caller.has_room());
-    assert_eq!(caller.call(rename()).unwrap_err().code, Code::LimitExceeded);
-    caller.handle_frame(answer(0, true, Answer::Done)).unwrap();
-    assert_eq!(caller.call(rename()), Ok(id(0, 2)));
+    assert!(!call_client.has_room());
+    assert_eq!(
+        call_client.call(rename()).unwrap_err().code,
+        Code::LimitExceeded
+    );
+    call_client
+        .handle_frame(answer(0, true, Answer::Done))
+        .unwrap();
+    assert_eq!(call_client.call(rename()), Ok(id(0, 2)));
 }
 
 #[test]
 fn what_no_frame_carries_is_refused_before() {
-    let mut caller = Caller::new(Limits::default());
+    let mut call_client = CallClient::new(Limits::default());
     let long = Call::RemoveFile {
         path: vec![b'x'; 5000],
     };
-    assert_eq!(caller.call(long).unwrap_err().code, Code::NameTooLong);
-    let none = caller.call(list(0)).unwrap_err();
+    assert_eq!(call_client.call(long).unwrap_err().code, Code::NameTooLong);
+    let none = call_client.call(list(0)).unwrap_err();
     assert_eq!(none.code, Code::InvalidArgument);
     assert_eq!(none.operation, "list a directory");
-    assert_eq!(caller.poll_output(), None);
+    assert_eq!(call_client.poll_output(), None);
 }
 
 #[test]
 fn the_end_of_the_session_ends_every_call() {
-    let mut caller = Caller::new(Limits::default());
-    caller.call(list(9)).unwrap();
-    caller.call(rename()).unwrap();
-    let abandoned = caller.call(rename()).unwrap();
-    caller.abandon(abandoned);
+    let mut call_client = CallClient::new(Limits::default());
+    call_client.call(list(9)).unwrap();
+    call_client.call(rename()).unwrap();
+    let abandoned = call_client.call(rename()).unwrap();
+    call_client.abandon(abandoned);
     let lost = Fault::new(Code::ConnectionLost, "read", "the last channel broke");
-    caller.end(&lost);
-    caller.end(&lost);
-    let ends = outputs(&mut caller);
+    call_client.end(&lost);
+    call_client.end(&lost);
+    let ends = outputs(&mut call_client);
     let hints: Vec<_> = ends
         .iter()
         .map(|output| match output {
@@ -509,12 +525,12 @@ fn the_end_of_the_session_ends_every_call() {
         .collect();
     let code = Code::ConnectionLost;
     assert_eq!(hints, [(0, code, true), (1, code, false)]);
-    assert_eq!(caller.call(rename()).unwrap_err(), lost);
-    assert!(!caller.has_room());
-    assert_eq!(caller.unanswered(), 0);
-    caller
+    assert_eq!(call_client.call(rename()).unwrap_err(), lost);
+    assert!(!call_client.has_room());
+    assert_eq!(call_client.unanswered(), 0);
+    call_client
         .handle_frame(answer(0, true, entries(0, 1, false)))
         .unwrap();
-    caller.channel_down();
-    assert_eq!(caller.poll_output(), None);
+    call_client.channel_down();
+    assert_eq!(call_client.poll_output(), None);
 }

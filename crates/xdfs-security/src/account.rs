@@ -57,7 +57,7 @@ impl Accounts {
         for (user, target) in accounts.lines() {
             if let Target::Named(account) = target {
                 let Some(ids) = look_up(READ, account)? else {
-                    return Err(invalid(user, "there is no such account on this machine"));
+                    return Err(invalid(user, "no such account on this machine"));
                 };
                 // Whoever can name a user would be root.
                 if ids.is_root() && user == EVERYBODY {

@@ -4,8 +4,8 @@ use std::io::IoSlice;
 
 use xdfs_proto::delta::{Seed, Signature, Signatures, strong, weak};
 use xdfs_proto::digest::{BlockHasher, DigestKind};
-use xdfs_proto::frame::{Resume, SourceTag};
-use xdfs_proto::{Code, Fault, FileId, RangeSet};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{Code, Fault, FileId, RangeSet, SourceTag};
 
 use crate::{SinkRequest, Source, Store, work};
 

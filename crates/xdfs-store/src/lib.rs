@@ -10,6 +10,7 @@ mod delta;
 mod file;
 pub mod local;
 pub mod memory;
+pub mod rate;
 pub mod stream;
 pub mod tree_journal;
 mod work;
@@ -30,10 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
-use xdfs_proto::frame::{Resume, SourceTag};
-use xdfs_proto::pack::{Failures, PackWriter, Wish};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
 
 /// What a sink can do. Where a capability is missing the engine adapts or refuses clearly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,12 @@ pub trait Source: Send + fmt::Debug {
     /// Tells the store that `range` will be read soon. Only a hint.
     fn will_read(&mut self, range: ByteRange) {
         let _ = range;
+    }
+
+    /// Reads may take long, as over a network: they are done in a thread of their own, a few blocks
+    /// ahead. [`Self::next_data`], [`Self::will_read`] and [`Self::memory`] aren't asked then.
+    fn is_slow(&self) -> bool {
+        false
     }
 
     /// All bytes of the source, where they are in memory anyway and stay as they are: then they are
@@ -224,6 +231,12 @@ pub trait Sink: Send + fmt::Debug {
 
 /// A place with paths.
 pub trait Store: Send + Sync + fmt::Debug {
+    /// Opening a source or a sink may take long, as over a network: it is done in threads of their
+    /// own. Each source and sink says for itself whether it is slow.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
     /// Opens a source.
     ///
     /// # Errors
@@ -244,21 +257,26 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
 
     /// Puts what is asked for beneath the directory `root` into a pack: an entry for each name of
-    /// the wish, in its order, one that can't be had as [`xdfs_proto::pack::Content::Failed`]. It
-    /// ends before the first name for which the pack has no room; a file that no pack has room for
-    /// is named as large.
+    /// the request, in its order, one that can't be had as [`xdfs_proto::pack::Content::Failed`].
+    /// It ends before the first name for which the pack has no room; a file that no pack has room
+    /// for is named as large.
     ///
     /// # Errors
     /// A fault that names `root`; [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
-        let _ = (wish, pack);
+    fn read_pack(
+        &self,
+        root: &[u8],
+        request: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        let _ = (request, pack);
         Err(no_names("read a pack", root))
     }
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
     /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
     /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that
-    /// are missing are made, `root` too. Entries that only answers to wishes have are failures.
+    /// are missing are made, `root` too. Entries that only answers to requests have are failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been

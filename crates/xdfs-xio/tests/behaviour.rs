@@ -1,4 +1,5 @@
-//! What every driver must do, as one list of cases that runs over all of them.
+//! What every driver must do, as one list of cases that runs over all that is registered, and over
+//! some stacks of several.
 //!
 //! Readiness is edge-triggered, so a case waits only after `WouldBlock` and fails when no event
 //! comes within [`PATIENCE`]: a lost wake-up is a failed test and not a hanging one.
@@ -14,27 +15,29 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::tls::{Configs, PROTOCOL, TlsListener, TlsStream};
-use xdfs_xio::{Capabilities, Endpoint, Listener, Stream, listen, open};
+use xdfs_xio::tls::{self, PROTOCOL};
+use xdfs_xio::{
+    Capabilities, Driver, Endpoint, Form, Listener, Location, Property, Registry, Role, Stack,
+    StackSpec, Stream,
+};
+
+#[path = "support/xor.rs"]
+mod outside;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LISTENER: Token = Token(7);
 const CLIENT: Token = Token(8);
 const SERVER: Token = Token(9);
 
-#[derive(Clone, Copy, Debug)]
-enum Driver {
-    Memory,
-    Tcp,
-    Tcp6,
-    TlsMemory,
-    TlsTcp,
-    /// TLS whose records are the kernel's after a first exchange, where it has TLS.
-    TlsKernel,
-    #[cfg(unix)]
-    TlsUnix,
-    #[cfg(unix)]
-    Unix,
+/// What the cases run over.
+#[derive(Clone, Debug)]
+struct Sample {
+    /// The text of the stack.
+    stack: String,
+    /// The IPv6 loopback, where locations are addresses and ports.
+    is_ipv6: bool,
+    /// The kernel makes the records of TLS after a first exchange, where it has TLS.
+    offloads: bool,
 }
 
 /// A place to listen at, and what has to live as long.
@@ -43,64 +46,88 @@ struct Place {
     _folder: tempfile::TempDir,
 }
 
-impl Driver {
+/// The drivers that the samples are made of: those of the crate, with TLS configured, and one from
+/// outside.
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let (server, client) = &*TLS;
+    let server = Arc::clone(server);
+    let configs = tls::Configs {
+        client: Some((Arc::clone(client), "server.test".try_into().unwrap())),
+        server: Some(Arc::new(move || Arc::clone(&server))),
+    };
+    Registry::standard()
+        .with(tls::driver(configs))
+        .with(outside::xor())
+});
+
+impl Sample {
+    fn new(stack: &str) -> Self {
+        Self {
+            stack: stack.to_owned(),
+            is_ipv6: false,
+            offloads: false,
+        }
+    }
+
+    /// A stack for each registered driver: a transport alone, a transform above each transport.
+    fn of_each_driver() -> Vec<Self> {
+        let transports = || REGISTRY.drivers().filter(|d| d.role() == Role::Transport);
+        let mut all: Vec<Self> = transports().map(|d| Self::new(d.name())).collect();
+        for transform in REGISTRY.drivers().filter(|d| d.role() == Role::Transform) {
+            let stack = |bottom: &Driver| format!("{},{}", bottom.name(), transform.name());
+            all.extend(transports().map(|bottom| Self::new(&stack(bottom))));
+        }
+        all
+    }
+
     /// Whether this machine has the transport; a container may lack IPv6, even on loopback.
-    fn is_there(self) -> bool {
-        let there = !matches!(self, Self::Tcp6) || std::net::TcpListener::bind("[::1]:0").is_ok();
+    fn is_there(&self) -> bool {
+        let there = !self.is_ipv6 || std::net::TcpListener::bind("[::1]:0").is_ok();
         if !there {
             xdfs_testkit::skip::part("this machine has no IPv6");
         }
-        there
+        there && (cfg!(unix) || self.transport().name() != "unix")
     }
 
-    fn place(self) -> Place {
+    fn spec(&self) -> StackSpec {
+        self.stack.parse().unwrap()
+    }
+
+    fn transport(&self) -> &'static Driver {
+        REGISTRY.driver(self.spec().transport().name()).unwrap()
+    }
+
+    fn made(&self) -> Stack {
+        REGISTRY.build(&self.spec()).unwrap()
+    }
+
+    /// The last driver doesn't pass the bytes on as they are.
+    fn transforms(&self) -> bool {
+        !self.spec().transforms().is_empty()
+    }
+
+    fn place(&self) -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().unwrap();
-        let endpoint = match self {
-            Self::Memory | Self::TlsMemory => {
-                Endpoint::Memory(format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
-            }
-            Self::Tcp | Self::TlsTcp | Self::TlsKernel => {
-                Endpoint::Tcp("127.0.0.1:0".parse().unwrap())
-            }
-            Self::Tcp6 => Endpoint::Tcp("[::1]:0".parse().unwrap()),
-            #[cfg(unix)]
-            Self::Unix | Self::TlsUnix => Endpoint::Unix(folder.path().join("socket")),
+        let location = match self.transport().form().unwrap() {
+            Form::Name => Location::Name(format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
+            Form::Path => Location::Path(folder.path().join("socket")),
+            Form::Socket if self.is_ipv6 => Location::Socket("[::1]:0".parse().unwrap()),
+            Form::Socket => Location::Socket("127.0.0.1:0".parse().unwrap()),
+            form => panic!("how a test listens at {form} isn't known here"),
         };
         Place {
-            endpoint,
+            endpoint: Endpoint::new(self.transport().name(), location),
             _folder: folder,
         }
     }
-}
 
-impl Driver {
-    fn has_tls(self) -> bool {
-        match self {
-            Self::Memory | Self::Tcp | Self::Tcp6 => false,
-            #[cfg(unix)]
-            Self::Unix => false,
-            _ => true,
-        }
+    fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
+        self.made().listen(endpoint)
     }
 
-    fn listen(self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
-        let listener = listen(endpoint)?;
-        if !self.has_tls() {
-            return Ok(listener);
-        }
-        let config = Arc::clone(&TLS.0);
-        let configs: Configs = Arc::new(move || Arc::clone(&config));
-        Ok(Box::new(TlsListener::new(listener, configs)))
-    }
-
-    fn open(self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
-        let stream = open(endpoint)?;
-        if !self.has_tls() {
-            return Ok(stream);
-        }
-        let name = "server.test".try_into().unwrap();
-        Ok(Box::new(TlsStream::open(stream, Arc::clone(&TLS.1), name)?))
+    fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        self.made().open(endpoint)
     }
 }
 
@@ -141,20 +168,20 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(driver: Driver) -> Self {
-        let mut pair = Self::unregistered(driver);
+    fn new(sample: &Sample) -> Self {
+        let mut pair = Self::unregistered(sample);
         pair.client.register(&mut pair.poller, CLIENT).unwrap();
         pair.server.register(&mut pair.poller, SERVER).unwrap();
         pair
     }
 
-    fn unregistered(driver: Driver) -> Self {
-        let place = driver.place();
+    fn unregistered(sample: &Sample) -> Self {
+        let place = sample.place();
         let mut poller = Poller::new().unwrap();
-        let mut listener = driver.listen(&place.endpoint).unwrap();
+        let mut listener = sample.listen(&place.endpoint).unwrap();
         listener.register(&mut poller, LISTENER).unwrap();
         let endpoint = listener.local_endpoint();
-        let mut client = driver.open(&endpoint).unwrap();
+        let mut client = sample.open(&endpoint).unwrap();
         client.register(&mut poller, CLIENT).unwrap();
         let mut server = until(&mut poller, || {
             // A transform can't go on alone.
@@ -163,22 +190,22 @@ impl Pair {
         });
         server.register(&mut poller, SERVER).unwrap();
         until(&mut poller, || {
-            if driver.has_tls() {
-                match server.read_vectored(&mut []) {
-                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
-                }
+            if sample.transforms() {
+                server.finish_open()?;
             }
             match client.finish_open()? {
                 true => Ok(()),
                 false => Err(ErrorKind::WouldBlock.into()),
             }
         });
-        if driver.has_tls() {
+        if sample.transforms() {
             // The client's last flight, so that both ends are open.
-            until(&mut poller, || server.read_vectored(&mut []));
+            until(&mut poller, || match server.finish_open()? {
+                true => Ok(()),
+                false => Err(ErrorKind::WouldBlock.into()),
+            });
         }
-        if matches!(driver, Driver::TlsKernel) {
+        if sample.offloads {
             offload(&mut poller, &mut *client, &mut *server);
         }
         client.deregister(&mut poller).unwrap();
@@ -196,8 +223,8 @@ impl Pair {
 
 /// Lets the kernel make the records, and moves so much that it does.
 fn offload(poller: &mut Poller, client: &mut dyn Stream, server: &mut dyn Stream) {
-    client.offload();
-    server.offload();
+    client.protected().unwrap().offload();
+    server.protected().unwrap().offload();
     let mut seen = vec![0; 20_000];
     for _ in 0..2 {
         write(poller, client, &[1; 20_000]);
@@ -207,7 +234,8 @@ fn offload(poller: &mut Poller, client: &mut dyn Stream, server: &mut dyn Stream
     }
     // Set by `cargo xtask ktls`, whose kernel has TLS. Others leave the records to the driver.
     let is_required = std::env::var_os("XDFS_TEST_KTLS").is_some();
-    for offloaded in [client.offloaded(), server.offloaded()] {
+    let ends = [client.protected(), server.protected()];
+    for offloaded in ends.map(|end| end.unwrap().offloaded()) {
         let is_done = offloaded.sending && offloaded.receiving;
         assert!(is_done || !is_required, "{offloaded:?}");
         if !is_done {
@@ -268,19 +296,19 @@ fn would_block<T: std::fmt::Debug>(result: io::Result<T>) {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-fn opens_and_accepts(driver: Driver) {
-    let place = driver.place();
+fn opens_and_accepts(sample: &Sample) {
+    let place = sample.place();
     let mut poller = Poller::new().unwrap();
-    let mut listener = driver.listen(&place.endpoint).unwrap();
+    let mut listener = sample.listen(&place.endpoint).unwrap();
     listener.register(&mut poller, LISTENER).unwrap();
     would_block(listener.accept());
     let endpoint = listener.local_endpoint();
-    if let Endpoint::Tcp(addr) = endpoint {
+    if let Some(addr) = endpoint.socket() {
         assert_ne!(addr.port(), 0);
     }
     let _clients = [
-        driver.open(&endpoint).unwrap(),
-        driver.open(&endpoint).unwrap(),
+        sample.open(&endpoint).unwrap(),
+        sample.open(&endpoint).unwrap(),
     ];
     await_event(&mut poller, LISTENER, |e| e.readable);
     let _servers = [
@@ -290,11 +318,11 @@ fn opens_and_accepts(driver: Driver) {
     would_block(listener.accept());
 }
 
-fn a_listener_registered_late_is_told(driver: Driver) {
-    let place = driver.place();
+fn a_listener_registered_late_is_told(sample: &Sample) {
+    let place = sample.place();
     let mut poller = Poller::new().unwrap();
-    let mut listener = driver.listen(&place.endpoint).unwrap();
-    let mut client = driver.open(&listener.local_endpoint()).unwrap();
+    let mut listener = sample.listen(&place.endpoint).unwrap();
+    let mut client = sample.open(&listener.local_endpoint()).unwrap();
     client.register(&mut poller, CLIENT).unwrap();
     await_event(&mut poller, CLIENT, |e| e.writable);
     listener.register(&mut poller, LISTENER).unwrap();
@@ -302,17 +330,17 @@ fn a_listener_registered_late_is_told(driver: Driver) {
     listener.accept().unwrap();
 }
 
-fn an_address_has_one_listener(driver: Driver) {
-    let place = driver.place();
-    let first = driver.listen(&place.endpoint).unwrap();
+fn an_address_has_one_listener(sample: &Sample) {
+    let place = sample.place();
+    let first = sample.listen(&place.endpoint).unwrap();
     let endpoint = first.local_endpoint();
-    let second = driver.listen(&endpoint);
+    let second = sample.listen(&endpoint);
     assert_eq!(second.unwrap_err().kind(), ErrorKind::AddrInUse);
     drop(first);
-    driver.listen(&endpoint).unwrap();
+    sample.listen(&endpoint).unwrap();
 }
 
-fn echoes(driver: Driver) {
+fn echoes(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
@@ -320,7 +348,7 @@ fn echoes(driver: Driver) {
         _listener,
         _place,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     would_block(read_one(&mut *client, &mut [0]));
     for _ in 0..3 {
         let mut seen = [0; 5];
@@ -407,15 +435,15 @@ fn exchange(mut end: Box<dyn Stream>, total: usize, mine: usize, yours: usize) {
     }
 }
 
-fn moves_much_both_ways(driver: Driver) {
+fn moves_much_both_ways(sample: &Sample) {
     const TOTAL: usize = 64 << 20;
-    let Pair { client, server, .. } = Pair::unregistered(driver);
+    let Pair { client, server, .. } = Pair::unregistered(sample);
     let other = thread::spawn(move || exchange(server, TOTAL, 17, 4711));
     exchange(client, TOTAL, 4711, 17);
     other.join().unwrap();
 }
 
-fn a_full_writer_is_told_of_room(driver: Driver) {
+fn a_full_writer_is_told_of_room(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
@@ -423,7 +451,7 @@ fn a_full_writer_is_told_of_room(driver: Driver) {
         _listener,
         _place,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     let chunk = vec![3; 100_000];
     let mut written = 0;
     let full = loop {
@@ -453,10 +481,10 @@ fn a_full_writer_is_told_of_room(driver: Driver) {
     assert_eq!(seen[0], b'x');
 }
 
-fn a_waiting_writer_gets_an_event(driver: Driver) {
+fn a_waiting_writer_gets_an_event(sample: &Sample) {
     let Pair {
         client, mut server, ..
-    } = Pair::unregistered(driver);
+    } = Pair::unregistered(sample);
     let mut poller = Poller::new().unwrap();
     let mut client = client;
     client.register(&mut poller, CLIENT).unwrap();
@@ -478,7 +506,7 @@ fn a_waiting_writer_gets_an_event(driver: Driver) {
     reader.join().unwrap();
 }
 
-fn an_orderly_close_comes_after_all_data(driver: Driver) {
+fn an_orderly_close_comes_after_all_data(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
@@ -486,7 +514,7 @@ fn an_orderly_close_comes_after_all_data(driver: Driver) {
         _listener,
         _place,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     let sent: Vec<u8> = (0..50_000_u32).map(|i| (i % 251) as u8).collect();
     write(&mut poller, &mut *client, &sent);
     client.close().unwrap();
@@ -536,13 +564,13 @@ fn await_gone(poller: &mut Poller, end: &mut dyn Stream) {
     }
 }
 
-fn a_dropped_peer_is_seen(driver: Driver) {
+fn a_dropped_peer_is_seen(sample: &Sample) {
     let Pair {
         mut poller,
         client,
         mut server,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     would_block(read_one(&mut *server, &mut [0]));
     // From another thread, so that the waiting side depends on the event.
     let dropper = thread::spawn(move || drop(client));
@@ -550,33 +578,35 @@ fn a_dropped_peer_is_seen(driver: Driver) {
     dropper.join().unwrap();
 }
 
-fn a_peer_that_left_data_unread_is_seen(driver: Driver) {
+fn a_peer_that_left_data_unread_is_seen(sample: &Sample) {
     let Pair {
         mut poller,
         client,
         mut server,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     write(&mut poller, &mut *server, &[9; 5000]);
     drop(client);
     await_gone(&mut poller, &mut *server);
 }
 
-fn nobody_there_is_refused(driver: Driver) {
-    let place = driver.place();
+fn nobody_there_is_refused(sample: &Sample) {
+    let place = sample.place();
     // A TCP port is held without listening, so that no other test gets it meanwhile.
-    let (endpoint, _holder) = match place.endpoint {
-        Endpoint::Tcp(addr) => {
+    let (endpoint, _holder) = match place.endpoint.socket() {
+        Some(addr) => {
             let domain = socket2::Domain::for_address(addr);
             let holder = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
             holder.bind(&addr.into()).unwrap();
             let addr = holder.local_addr().unwrap().as_socket().unwrap();
-            (Endpoint::Tcp(addr), Some(holder))
+            let location = Location::Socket(addr);
+            let endpoint = Endpoint::new(sample.transport().name(), location);
+            (endpoint, Some(holder))
         }
-        other => (other, None),
+        None => (place.endpoint, None),
     };
     let mut poller = Poller::new().unwrap();
-    let refused = driver.open(&endpoint).and_then(|mut client| {
+    let refused = sample.open(&endpoint).and_then(|mut client| {
         client.register(&mut poller, CLIENT)?;
         loop {
             if client.finish_open()? {
@@ -592,13 +622,13 @@ fn nobody_there_is_refused(driver: Driver) {
     );
 }
 
-fn a_stream_registered_late_is_told(driver: Driver) {
+fn a_stream_registered_late_is_told(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
         mut server,
         ..
-    } = Pair::unregistered(driver);
+    } = Pair::unregistered(sample);
     client.register(&mut poller, CLIENT).unwrap();
     write(&mut poller, &mut *client, b"early");
     await_event(&mut poller, CLIENT, |e| e.writable);
@@ -615,7 +645,7 @@ fn a_stream_registered_late_is_told(driver: Driver) {
     assert_eq!(&seen, b"early");
 }
 
-fn a_stream_moves_to_another_poller(driver: Driver) {
+fn a_stream_moves_to_another_poller(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
@@ -623,7 +653,7 @@ fn a_stream_moves_to_another_poller(driver: Driver) {
         _listener,
         _place,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     would_block(read_one(&mut *server, &mut [0]));
     server.deregister(&mut poller).unwrap();
     poller.wait(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
@@ -638,20 +668,20 @@ fn a_stream_moves_to_another_poller(driver: Driver) {
     assert!(stale.iter().all(|e| e.token != SERVER), "{stale:?}");
 }
 
-fn peers_have_names(driver: Driver) {
-    let pair = Pair::new(driver);
+fn peers_have_names(sample: &Sample) {
+    let pair = Pair::new(sample);
     assert_eq!(pair.client.peer(), pair.endpoint.to_string());
     let server = pair.server.peer();
-    match pair.endpoint {
-        Endpoint::Tcp(addr) => {
+    match pair.endpoint.socket() {
+        Some(addr) => {
             let peer: std::net::SocketAddr = server.parse().unwrap();
             assert_eq!(peer.ip(), addr.ip());
         }
-        endpoint => assert!(server.starts_with(&endpoint.to_string()), "{server}"),
+        None => assert!(server.starts_with(&pair.endpoint.to_string()), "{server}"),
     }
 }
 
-fn windows_can_be_set(driver: Driver) {
+fn windows_can_be_set(sample: &Sample) {
     let Pair {
         mut poller,
         mut client,
@@ -659,7 +689,7 @@ fn windows_can_be_set(driver: Driver) {
         _listener,
         _place,
         ..
-    } = Pair::new(driver);
+    } = Pair::new(sample);
     for bytes in [64 << 10, 1 << 20] {
         client.set_window(bytes).unwrap();
         server.set_window(bytes).unwrap();
@@ -668,45 +698,76 @@ fn windows_can_be_set(driver: Driver) {
     }
 }
 
-fn capabilities_are_declared(driver: Driver) {
-    let pair = Pair::new(driver);
-    let bare = match driver {
-        Driver::Tcp | Driver::Tcp6 => true,
-        // It may be forwarded to another machine.
-        #[cfg(unix)]
-        Driver::Unix => true,
-        _ => false,
-    };
-    let integrity = !bare;
+/// What the streams of a stack offer is what its drivers declare.
+fn capabilities_are_declared(sample: &Sample) {
+    let pair = Pair::new(sample);
+    let stack = sample.made();
     let wanted = Capabilities {
-        integrity,
+        integrity: stack.gives(Property::Integrity),
         local: true,
     };
-    assert_eq!(pair.client.capabilities(), wanted);
-    assert_eq!(pair.server.capabilities(), wanted);
+    for mut end in [pair.client, pair.server] {
+        assert_eq!(end.capabilities(), wanted);
+        let is_protected = stack.gives(Property::Protection);
+        assert_eq!(end.protection().is_some(), is_protected);
+        // Nothing is offered beside a protection that isn't there.
+        assert!(is_protected || end.protected().is_none());
+    }
+    // Everything above relies on it.
+    assert!(stack.gives(Property::Order));
 }
 
-/// Runs each case over one driver.
+/// Integrity is nothing that a driver of this crate may come to by accident.
+#[test]
+fn only_memory_and_tls_give_integrity() {
+    let giving = REGISTRY
+        .drivers()
+        .filter(|d| d.given().contains(&Property::Integrity));
+    let names: Vec<&str> = giving.map(Driver::name).collect();
+    assert_eq!(names, ["memory", "tls"]);
+}
+
+/// Runs each case over one sample, and over every registered driver that has no sample of its own.
 macro_rules! cases {
     ($($case:ident)*) => {
-        cases!(@driver memory Memory [$($case)*]);
-        cases!(@driver tcp Tcp [$($case)*]);
-        cases!(@driver tcp6 Tcp6 [$($case)*]);
-        #[cfg(unix)]
-        cases!(@driver unix Unix [$($case)*]);
-        cases!(@driver tls_memory TlsMemory [$($case)*]);
-        cases!(@driver tls_tcp TlsTcp [$($case)*]);
-        cases!(@driver tls_kernel TlsKernel [$($case)*]);
-        #[cfg(unix)]
-        cases!(@driver tls_unix TlsUnix [$($case)*]);
-    };
-    (@driver $name:ident $driver:ident [$($case:ident)*]) => {
-        mod $name {
+        cases!(@sample memory [Sample::new("memory")] [$($case)*]);
+        cases!(@sample tcp [Sample::new("tcp")] [$($case)*]);
+        cases!(@sample tcp6 [Sample { is_ipv6: true, ..Sample::new("tcp") }] [$($case)*]);
+        cases!(@sample unix [Sample::new("unix")] [$($case)*]);
+        cases!(@sample tls_memory [Sample::new("memory,tls")] [$($case)*]);
+        cases!(@sample tls_tcp [Sample::new("tcp,tls")] [$($case)*]);
+        cases!(@sample tls_unix [Sample::new("unix,tls")] [$($case)*]);
+        cases!(@sample tls_kernel [Sample { offloads: true, ..Sample::new("tcp,tls") }]
+            [$($case)*]);
+        cases!(@sample deep_below [Sample::new("memory,xor,tls")] [$($case)*]);
+        cases!(@sample deep_above [Sample::new("tcp,tls,xor:key=7")] [$($case)*]);
+        cases!(@sample attributes [Sample::new(
+            "tcp:nodelay=false:buffer=100000:keepalive=60,xor")] [$($case)*]);
+
+        /// The stacks with tests of their own.
+        const NAMED: [&str; 6] = ["memory", "tcp", "unix", "memory,tls", "tcp,tls", "unix,tls"];
+
+        mod others {
             $(#[test]
             fn $case() {
-                let driver = super::Driver::$driver;
-                if driver.is_there() {
-                    super::$case(driver);
+                for sample in super::Sample::of_each_driver() {
+                    if !super::NAMED.contains(&sample.stack.as_str()) && sample.is_there() {
+                        eprintln!("{}", sample.stack);
+                        super::$case(&sample);
+                    }
+                }
+            })*
+        }
+    };
+    (@sample $name:ident [$sample:expr] [$($case:ident)*]) => {
+        mod $name {
+            use super::Sample;
+
+            $(#[test]
+            fn $case() {
+                let sample = $sample;
+                if sample.is_there() {
+                    super::$case(&sample);
                 }
             })*
         }

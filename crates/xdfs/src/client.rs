@@ -1,63 +1,38 @@
 //! The client: one session with a server.
 
-use std::net::ToSocketAddrs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
 
 use xdfs_engine::command::JobKind;
-use xdfs_engine::kernel::Readiness;
-use xdfs_engine::{Command, Commands, Dial, DownloadJob, Identity, Job, Pipeline, UploadJob};
-use xdfs_proto::frame::{Resume, Start};
-use xdfs_proto::{Code, DigestKind, Fault, FileId, Limits};
+use xdfs_engine::mailbox::mailbox;
+use xdfs_engine::{Command, DownloadJob, Job, UploadJob};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
-use xdfs_xio::Endpoint;
 
-use crate::files::Line;
-use crate::paths::Caller;
+use crate::files::{OpenOptions, ReconnectingSession, RemoteFile};
+use crate::paths::{Answer, Call, Listing, PendingCall};
 use crate::recognition::Ends;
-use crate::remote::{Address, RemotePlace};
-use crate::security::{ClientSecurity, Fingerprint, FirstUse, Level, SecureIdentity};
+use crate::remote::RemotePlace;
+use crate::security::{Fingerprint, FirstUse, Level};
+pub use crate::session::ClientOptions;
+use crate::session::Session;
 use crate::sinks::Nameless;
-use crate::transfer::{LocalPlace, SessionEnd, Transfer, TransferOptions};
-
-/// How a client opens its session.
-#[derive(Clone, Debug, Default)]
-pub struct ClientOptions {
-    /// Number of channels; `None` picks it from the size of the file and the path.
-    pub channels: Option<u32>,
-    /// Size of a block in bytes, a power of two; `None` for the default.
-    pub block_size: Option<u32>,
-    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
-    pub window: Option<u32>,
-    /// Start only when all channels have joined.
-    pub strict: bool,
-    /// What the peer may cost.
-    pub limits: Limits,
-    /// Which servers are believed and how this side shows who it is; `None` opens channels without
-    /// protection, which only servers without it take.
-    pub security: Option<ClientSecurity>,
-}
+use crate::transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 
 /// A session with a server. Several transfers may run in it, back to back on the same channels,
 /// and calls about paths at the same time. A session that is used for calls alone opens one channel
 /// unless more are asked for.
 #[derive(Debug)]
 pub struct Client {
-    commands: Commands,
+    session: Session,
     next_file: AtomicU32,
-    caller: Caller,
-    line: Arc<Line>,
-    end: SessionEnd,
+    /// The session that open files use.
+    of_files: Arc<ReconnectingSession>,
     path_bytes_max: usize,
-    /// The server is on this machine.
-    pub(crate) is_local: bool,
-    identity: Option<Arc<SecureIdentity>>,
     /// Payload goes in the clear beside the protection.
     is_clear: AtomicBool,
-    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Client {
@@ -68,60 +43,17 @@ impl Client {
     /// # Errors
     /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
-        xdfs_sys::limit::raise_descriptor_limit();
-        let again = options.clone();
-        let level = options.security.as_ref().map(|s| s.level);
-        let identity = match options.security {
-            Some(security) => Some(Arc::new(SecureIdentity::new(
-                security,
-                &place.address,
-                place.user.as_deref(),
-            )?)),
-            None => None,
-        };
-        let dial = Dial {
-            endpoints: resolve(&place.address)?,
-            channels: options.channels,
-            block_size: options.block_size,
-            window: options.window,
-            start: if options.strict {
-                Start::Strict
-            } else {
-                Start::Elastic
-            },
-            user: place.user.clone().unwrap_or_default(),
-            identity: identity.clone().map(|own| own as Arc<dyn Identity>),
-            level: level.unwrap_or_default(),
-        };
+        let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
-        let listed_bytes_max = options.limits.listed_bytes_max;
-        let is_local = dial.is_local();
-        let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
-        let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
-        let end = SessionEnd::default();
-        let teller = end.teller();
-        let thread = thread::Builder::new()
-            .name("xdfs-client".into())
-            .spawn(move || {
-                let result = pipeline.run();
-                if let Err(fault) = &result {
-                    tracing::debug!(%fault, "the session ended");
-                }
-                teller.tell(result);
-            })
-            .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
-        let caller = Caller::new(commands.clone(), end.clone(), listed_bytes_max);
+        let session = Session::connect(place, options.clone())?;
+        let caller = session.caller.clone();
+        let of_files = ReconnectingSession::new(place.clone(), options, caller);
         Ok(Self {
-            line: Arc::new(Line::new(place.clone(), again, caller.clone())),
-            caller,
-            commands,
+            session,
             next_file: AtomicU32::new(1),
-            end,
+            of_files: Arc::new(of_files),
             path_bytes_max,
-            is_local,
-            identity,
             is_clear: AtomicBool::new(level == Some(Level::Clear)),
-            thread: Some(thread),
         })
     }
 
@@ -187,7 +119,7 @@ impl Client {
         target: &LocalPlace,
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
-        let name = source.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec();
+        let name = last_part(source);
         let is_file = matches!(target, LocalPlace::Path(_));
         let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
             LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
@@ -209,6 +141,70 @@ impl Client {
         Ok(transfer.between(ends))
     }
 
+    /// Starts to send `source`, a path in a store of the program's own, to `target`, a path on the
+    /// server. If `target` is a directory the last part of `source` is its name there.
+    ///
+    /// # Errors
+    /// As [`Self::upload`].
+    pub fn upload_from(
+        &self,
+        store: &dyn Store,
+        source: &[u8],
+        target: &[u8],
+        options: &TransferOptions,
+    ) -> Result<Transfer, Fault> {
+        self.start(
+            options,
+            JobKind::Upload(UploadJob {
+                source: store.open_source(source)?,
+                source_path: source.to_vec(),
+                target: target.to_vec(),
+                name: last_part(source),
+                pack: false,
+                relaxed: false,
+            }),
+        )
+    }
+
+    /// Starts to fetch `source`, a path on the server, to `target`, a path in a store of the
+    /// program's own. With resuming, that goes on from what the store gives as durable.
+    ///
+    /// # Errors
+    /// As [`Self::download`].
+    pub fn download_to(
+        &self,
+        source: &[u8],
+        store: Arc<dyn Store>,
+        target: &[u8],
+        options: &TransferOptions,
+    ) -> Result<Transfer, Fault> {
+        self.start(
+            options,
+            JobKind::Download(DownloadJob {
+                source: source.to_vec(),
+                store,
+                target: target.to_vec(),
+                name: last_part(source),
+                wish: None,
+            }),
+        )
+    }
+
+    /// Starts a transfer by its route, as [`Self::upload`] and [`Self::download`] do.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn transfer(
+        &self,
+        route: &TransferRoute,
+        options: &TransferOptions,
+    ) -> Result<Transfer, Fault> {
+        match route {
+            TransferRoute::Upload { from, to } => self.upload(from, to, options),
+            TransferRoute::Download { from, to } => self.download(from, to, options),
+        }
+    }
+
     /// What is compared where the target of a single file exists.
     fn ends(
         &self,
@@ -217,7 +213,7 @@ impl Client {
         options: &TransferOptions,
     ) -> Ends {
         Ends {
-            caller: self.caller.clone(),
+            caller: self.session.caller.clone(),
             is_upload,
             source: source.to_vec(),
             target: target.to_vec(),
@@ -253,7 +249,7 @@ impl Client {
                 Fault::new(Code::InvalidArgument, "name a file on the server", cause).path(remote),
             );
         }
-        let (events, receiver) = mpsc::channel();
+        let (events, mailbox) = mailbox();
         let job = Job {
             file,
             offset: options.offset,
@@ -271,32 +267,79 @@ impl Client {
             kind,
             events,
         };
-        self.commands
-            .send(Command::Start(Box::new(job)))
-            .map_err(|_| self.end.fault())?;
-        let (commands, end) = (self.commands.clone(), self.end.clone());
-        Ok(Transfer::new(file, commands, receiver, end))
+        let Session { commands, end, .. } = &self.session;
+        let started = commands.send(Command::Start(Box::new(job)));
+        started.map_err(|_| end.fault())?;
+        let commands = commands.clone();
+        let cancel = move || {
+            // A session that has ended has nothing to cancel.
+            let _ = commands.send(Command::Cancel(file));
+        };
+        Ok(Transfer::new(cancel, mailbox, end.clone()))
     }
 
-    pub(crate) fn caller(&self) -> &Caller {
-        &self.caller
+    /// Makes a call and waits for its end. The parts of a listing are put together; where there
+    /// may be many names [`Client::list`] needs less memory.
+    ///
+    /// # Errors
+    /// As [`PendingCall::wait`].
+    pub fn call(&self, call: Call) -> Result<Answer, Fault> {
+        self.start_call(call)?.wait()
     }
 
-    pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.line
+    /// Starts a call without waiting; many may be under way at once. Those that are too many for
+    /// the session wait in this process. What the session doesn't need for calls it uses for
+    /// transfers at the same time.
+    ///
+    /// # Errors
+    /// The session has ended. What fails later comes from [`PendingCall::wait`].
+    pub fn start_call(&self, call: Call) -> Result<PendingCall, Fault> {
+        self.session.caller.start_pending(call)
+    }
+
+    /// The names in a directory on the server as they come, in bounded memory. Errors come as
+    /// items. A listing that isn't read to its end takes one of the 128 places for calls that a
+    /// session has until it is dropped. Nothing is asked before the first name is wanted, unless
+    /// [`Listing::begin`] does.
+    #[must_use]
+    pub fn list(&self, path: &[u8]) -> Listing {
+        Listing::new(self.session.caller.clone(), path)
+    }
+
+    /// Opens a file on the server to work on it in place: a regular file or a named pipe. Links are
+    /// followed.
+    ///
+    /// The file uses the session of this client, beside transfers and calls, and sessions of its
+    /// own after that has broken. It has to be closed before the client is.
+    ///
+    /// # Errors
+    /// What the server says, or why there is no session. With `create_new` the hint of the second
+    /// says that the file may have been made.
+    pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
+        RemoteFile::open_in(&self.of_files, path, options)
+    }
+
+    /// The server, as it was named.
+    pub(crate) fn place(&self) -> &RemotePlace {
+        self.of_files.place()
+    }
+
+    /// Whether the server is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.session.is_local
     }
 
     /// The name that this side has at the server; `None` before the session is open, and on
     /// channels without protection.
     #[must_use]
     pub fn user(&self) -> Option<String> {
-        self.identity.as_ref().and_then(|own| own.user())
+        self.session.identity.as_ref().and_then(|own| own.user())
     }
 
     /// What is seen of the server's key; `None` likewise.
     #[must_use]
     pub fn server_fingerprint(&self) -> Option<Fingerprint> {
-        self.identity.as_ref().and_then(|own| own.server())
+        self.session.identity.as_ref().and_then(|own| own.server())
     }
 
     /// The server, if nobody knew it and this session came to trust it; `None` before the server is
@@ -304,12 +347,15 @@ impl Client {
     /// should show it to its user.
     #[must_use]
     pub fn first_use(&self) -> Option<FirstUse> {
-        self.identity.as_ref().and_then(|own| own.first_use())
+        self.session
+            .identity
+            .as_ref()
+            .and_then(|own| own.first_use())
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
-        let _ = self.commands.send(Command::BreakChannel);
+        let _ = self.session.commands.send(Command::BreakChannel);
     }
 
     /// Changes how the payload of this session travels from now on, in both directions, also that
@@ -320,7 +366,7 @@ impl Client {
     pub fn protect(&self, level: Level) {
         self.is_clear
             .store(level == Level::Clear, Ordering::Relaxed);
-        let _ = self.commands.send(Command::Protect(level));
+        let _ = self.session.commands.send(Command::Protect(level));
     }
 
     /// The digest of whole files where none is named: the cheap one that finds accidents; BLAKE3
@@ -340,32 +386,27 @@ impl Client {
 
     /// Packs are going to be moved: opens the channels for them meanwhile.
     pub(crate) fn prepare_packs(&self) {
-        let _ = self.commands.send(Command::PreparePacks);
+        let _ = self.session.commands.send(Command::PreparePacks);
     }
 
     /// Takes one channel out of the session in an orderly way; another takes its place.
     pub fn leave_channel(&self) {
-        let _ = self.commands.send(Command::Leave);
+        let _ = self.session.commands.send(Command::Leave);
     }
 
     /// Why the session has ended; `None` as long as it has not. Nothing more can be done with it
     /// then, but another client can be connected.
     #[must_use]
     pub fn ended(&self) -> Option<Fault> {
-        self.end.known()
+        self.session.end.known()
     }
 
     /// Ends the session at once, without waiting for transfers, calls and files: they fail soon
     /// after, also those that other threads wait for. What has become durable of a transfer stays
     /// and can be resumed.
     pub fn stop(&self) {
-        self.line.stop();
-        self.stop_session();
-    }
-
-    pub(crate) fn stop_session(&self) {
-        // A session that has ended needs no order.
-        let _ = self.commands.send(Command::Drain(Duration::ZERO));
+        self.of_files.stop();
+        self.session.stop();
     }
 
     /// Ends the session in an orderly way, when its transfers and calls have ended; listings end at
@@ -375,36 +416,8 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.line.close();
-        let _ = self.commands.send(Command::Close);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the session was reported by its transfers' silence.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The endpoints of an address, in the order in which the system prefers them.
-pub(crate) fn resolve(address: &Address) -> Result<Vec<Endpoint>, Fault> {
-    match address {
-        Address::Memory(name) => Ok(vec![Endpoint::Memory(name.clone())]),
-        Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
-        Address::Tcp { host, port } => {
-            let fault = |cause: String| {
-                Fault::new(Code::ConnectionRefused, format!("look up '{host}'"), cause)
-                    .hint("check the name of the host")
-            };
-            let found: Vec<Endpoint> = (host.as_str(), *port)
-                .to_socket_addrs()
-                .map_err(|e| fault(e.to_string()))?
-                .map(Endpoint::Tcp)
-                .collect();
-            if found.is_empty() {
-                Err(fault("it has no address".into()))
-            } else {
-                Ok(found)
-            }
-        }
+        self.of_files.close();
+        // The session is closed next.
     }
 }
 
@@ -421,6 +434,10 @@ fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
 
 pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     os_bytes(path.as_os_str())
+}
+
+fn last_part(path: &[u8]) -> Vec<u8> {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec()
 }
 
 fn file_name(path: &Path) -> Vec<u8> {

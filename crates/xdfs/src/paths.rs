@@ -3,16 +3,18 @@
 mod course;
 
 use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, ready};
 
+use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallJob, CallPart, Command, Commands};
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
 
 use self::course::Course;
-use crate::client::Client;
-use crate::transfer::SessionEnd;
+use crate::session_end::SessionEnd;
 
 /// What makes calls in a session.
 #[derive(Clone, Debug)]
@@ -35,21 +37,17 @@ impl Caller {
 
     /// Whether a call failed since the session has ended, or is about to.
     pub(crate) fn is_over(&self, fault: &Fault) -> bool {
-        self.end.known().is_some()
-            || matches!(
-                fault.code,
-                Code::ConnectionLost | Code::DeadlineExceeded | Code::ShuttingDown
-            )
+        self.end.known().is_some() || fault.ends_session
     }
 
     /// Starts a call without waiting.
     pub(crate) fn start_pending(&self, call: Call) -> Result<PendingCall, Fault> {
-        self.start(call).map(PendingCall)
+        self.start(call).map(PendingCall::new)
     }
 
     fn start(&self, call: Call) -> Result<Running, Fault> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, parts) = mpsc::channel();
+        let (sender, parts) = mailbox();
         let listing = matches!(call, Call::List { .. });
         let course = Course::new(&call, self.listed_bytes_max);
         let job = CallJob {
@@ -76,7 +74,7 @@ struct Running {
     caller: Caller,
     number: u64,
     listing: bool,
-    parts: mpsc::Receiver<CallPart>,
+    parts: Mailbox<CallPart>,
     course: Course,
     ended: bool,
 }
@@ -84,11 +82,30 @@ struct Running {
 impl Running {
     /// The next part of the answer, and whether it is the last.
     fn next(&mut self) -> Result<(Answer, bool), Fault> {
-        let part = self.parts.recv();
-        let (answer, last) = match part {
-            Ok(CallPart { answer, last }) => (answer, last),
-            Err(mpsc::RecvError) => (Err(self.caller.end.fault()), true),
+        let part = self.parts.recv().unwrap_or_else(|_| CallPart {
+            answer: Err(self.caller.end.fault()),
+            last: true,
+        });
+        self.take(part)
+    }
+
+    /// The same without waiting.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<(Answer, bool), Fault>> {
+        if self.ended {
+            let cause = "its end was told already";
+            return Poll::Ready(Err(Fault::new(Code::Internal, "wait for a call", cause)));
+        }
+        let part = match ready!(self.parts.poll_recv(context)) {
+            Some(part) => part,
+            None => CallPart {
+                answer: Err(ready!(self.caller.end.poll_fault(context.waker()))),
+                last: true,
+            },
         };
+        Poll::Ready(self.take(part))
+    }
+
+    fn take(&mut self, CallPart { answer, last }: CallPart) -> Result<(Answer, bool), Fault> {
         self.ended |= last || answer.is_err();
         let answer = answer?;
         self.course.pass(&answer)?;
@@ -115,9 +132,21 @@ impl Drop for Running {
 ///
 /// Calls that are under way at the same time are carried out in any order, and some of them at the
 /// same time. What has to follow something else is started when that has ended.
-pub struct PendingCall(Running);
+///
+/// It is also a future of what [`PendingCall::wait`] returns, for any asynchronous runtime; polling
+/// never blocks. Polled again after its end it fails with [`Code::Internal`].
+pub struct PendingCall {
+    running: Running,
+    /// The parts of a listing that came.
+    names: Vec<Entry>,
+}
 
 impl PendingCall {
+    fn new(running: Running) -> Self {
+        let names = Vec::new();
+        Self { running, names }
+    }
+
     /// Waits for the end. The parts of a listing are put together.
     ///
     /// # Errors
@@ -125,20 +154,40 @@ impl PendingCall {
     /// something may have been carried out all the same; the hint says so. For a listing also what
     /// [`Listing`] says.
     pub fn wait(mut self) -> Result<Answer, Fault> {
-        let mut names = Vec::new();
         loop {
-            match self.0.next()? {
-                (answer, true) if names.is_empty() => return Ok(answer),
-                (Answer::Entries { entries, cursor }, last) => {
-                    names.extend(entries);
-                    if last {
-                        let entries = names;
-                        return Ok(Answer::Entries { entries, cursor });
-                    }
-                    self.0.took();
+            let part = self.running.next()?;
+            if let Some(answer) = self.add(part) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// The whole answer, if this was its last part.
+    fn add(&mut self, part: (Answer, bool)) -> Option<Answer> {
+        match part {
+            (Answer::Entries { entries, cursor }, last) => {
+                self.names.extend(entries);
+                if !last {
+                    self.running.took();
+                    return None;
                 }
-                // Only listings have more than one part, and only entries.
-                (answer, _) => return Ok(answer),
+                let entries = std::mem::take(&mut self.names);
+                Some(Answer::Entries { entries, cursor })
+            }
+            // Only listings have more than one part, and only entries.
+            (answer, _) => Some(answer),
+        }
+    }
+}
+
+impl Future for PendingCall {
+    type Output = Result<Answer, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let part = ready!(self.running.poll_next(context))?;
+            if let Some(answer) = self.add(part) {
+                return Poll::Ready(Ok(answer));
             }
         }
     }
@@ -146,16 +195,19 @@ impl PendingCall {
 
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PendingCall").field(&self.0.number).finish()
+        f.debug_struct("PendingCall")
+            .field("number", &self.running.number)
+            .finish_non_exhaustive()
     }
 }
 
-/// The names in a directory, as they come from the server: made by [`Client::list`]. It holds at
-/// most the parts that the protocol lets be under way, about 300 KiB, however large the directory.
+/// The names in a directory, as they come from the server: made by
+/// [`Client::list`](crate::Client::list). It holds at most the parts that the protocol lets be
+/// under way, about 300 KiB, however large the directory.
 ///
 /// It is no picture of one moment: names that are made, removed or renamed meanwhile may be in it
 /// or not. After an error nothing follows. Dropping it ends the listing; so does closing the
-/// client, with [`Code::Cancelled`](crate::Code::Cancelled).
+/// client, with [`Code::Cancelled`].
 ///
 /// It has an end, whatever the server does: one that goes round in circles is a
 /// [`Code::ProtocolViolation`], and one with more than
@@ -163,11 +215,11 @@ impl fmt::Debug for PendingCall {
 pub struct Listing {
     caller: Caller,
     path: Vec<u8>,
-    state: State,
+    progress: ListingProgress,
     entries: std::vec::IntoIter<Entry>,
 }
 
-enum State {
+enum ListingProgress {
     /// A call is to be made that goes on here, as one before it came.
     From(Vec<u8>, Option<Course>),
     /// A call runs. The second says that its latest part isn't reported as used yet.
@@ -177,10 +229,20 @@ enum State {
 }
 
 impl Listing {
+    /// A listing that was not asked for yet.
+    pub(crate) fn new(caller: Caller, path: &[u8]) -> Self {
+        Self {
+            caller,
+            path: path.to_vec(),
+            progress: ListingProgress::From(Vec::new(), None),
+            entries: Vec::new().into_iter(),
+        }
+    }
+
     /// Asks the server now, and not when the first name is wanted.
     #[must_use]
     pub fn begin(mut self) -> Self {
-        if matches!(self.state, State::From(..)) {
+        if matches!(self.progress, ListingProgress::From(..)) {
             // If it fails, the session has ended: the first item will say so.
             let _ = self.fetch();
         }
@@ -189,8 +251,8 @@ impl Listing {
 
     /// Fetches more entries, if there are any.
     fn fetch(&mut self) -> Result<(), Fault> {
-        match &mut self.state {
-            State::From(cursor, course) => {
+        match &mut self.progress {
+            ListingProgress::From(cursor, course) => {
                 let call = Call::List {
                     path: self.path.clone(),
                     cursor: std::mem::take(cursor),
@@ -201,16 +263,16 @@ impl Listing {
                     course.go_on();
                     running.course = course;
                 }
-                self.state = State::Running(running, false);
+                self.progress = ListingProgress::Running(running, false);
             }
-            State::Running(running, used) => {
+            ListingProgress::Running(running, used) => {
                 if std::mem::take(used) {
                     running.took();
                 }
                 let (answer, last) = running.next()?;
                 let Answer::Entries { entries, cursor } = answer else {
                     // The engine lets nothing else through.
-                    self.state = State::Ended;
+                    self.progress = ListingProgress::Ended;
                     return Ok(());
                 };
                 self.entries = entries.into_iter();
@@ -218,12 +280,12 @@ impl Listing {
                     (false, _) => *used = true,
                     (true, Some(cursor)) => {
                         let course = running.course.clone();
-                        self.state = State::From(cursor, Some(course));
+                        self.progress = ListingProgress::From(cursor, Some(course));
                     }
-                    (true, None) => self.state = State::Ended,
+                    (true, None) => self.progress = ListingProgress::Ended,
                 }
             }
-            State::Ended => {}
+            ListingProgress::Ended => {}
         }
         Ok(())
     }
@@ -237,11 +299,11 @@ impl Iterator for Listing {
             if let Some(entry) = self.entries.next() {
                 return Some(Ok(entry));
             }
-            if matches!(self.state, State::Ended) {
+            if matches!(self.progress, ListingProgress::Ended) {
                 return None;
             }
             if let Err(fault) = self.fetch() {
-                self.state = State::Ended;
+                self.progress = ListingProgress::Ended;
                 return Some(Err(fault));
             }
         }
@@ -256,37 +318,11 @@ impl fmt::Debug for Listing {
     }
 }
 
-impl Client {
-    /// Makes a call and waits for its end. The parts of a listing are put together; where there
-    /// may be many names [`Client::list`] needs less memory.
-    ///
-    /// # Errors
-    /// As [`PendingCall::wait`].
-    pub fn call(&self, call: Call) -> Result<Answer, Fault> {
-        self.start_call(call)?.wait()
+/// A path and a name beneath it.
+pub(crate) fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+    if above.is_empty() || name.is_empty() {
+        return [above, name].concat();
     }
-
-    /// Starts a call without waiting; many may be under way at once. Those that are too many for
-    /// the session wait in this process. What the session doesn't need for calls it uses for
-    /// transfers at the same time.
-    ///
-    /// # Errors
-    /// The session has ended. What fails later comes from [`PendingCall::wait`].
-    pub fn start_call(&self, call: Call) -> Result<PendingCall, Fault> {
-        self.caller().start(call).map(PendingCall)
-    }
-
-    /// The names in a directory on the server as they come, in bounded memory. Errors come as
-    /// items. A listing that isn't read to its end takes one of the 128 places for calls that a
-    /// session has until it is dropped. Nothing is asked before the first name is wanted, unless
-    /// [`Listing::begin`] does.
-    #[must_use]
-    pub fn list(&self, path: &[u8]) -> Listing {
-        Listing {
-            caller: self.caller().clone(),
-            path: path.to_vec(),
-            state: State::From(Vec::new(), None),
-            entries: Vec::new().into_iter(),
-        }
-    }
+    let slash: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
+    [above, slash, name].concat()
 }

@@ -9,10 +9,10 @@
 //! The receiver can't do that alone: the sender takes the digest states of what a receiver says to
 //! hold for its own, and a comparison at the end would compare the target with itself.
 
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use xdfs_engine::mailbox::Sender;
 use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::Failures;
@@ -20,8 +20,8 @@ use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{LocalStore, Store as _};
 
-use crate::paths::Caller;
-use crate::tree::{is_same_time, join};
+use crate::mtime::is_same_time;
+use crate::paths::{Caller, join};
 
 /// Bytes that are compared by one call: content that differs shows soon, and who gives up doesn't
 /// wait for long.
@@ -59,7 +59,7 @@ struct End {
 
 /// Tells what came of it. That is the refusal, if nothing else was told.
 struct Teller {
-    events: mpsc::Sender<TransferEvent>,
+    events: Sender<TransferEvent>,
     refusal: Option<Fault>,
 }
 
@@ -85,7 +85,7 @@ impl Ends {
 
     /// Compares the ends in a thread of its own. It tells by the sender, as a transfer does, how
     /// far it is and how it ends: by `refusal` if the target isn't the source.
-    pub(crate) fn compare(self, events: mpsc::Sender<TransferEvent>, refusal: Fault) {
+    pub(crate) fn compare(self, events: Sender<TransferEvent>, refusal: Fault) {
         let mut teller = Teller {
             events,
             refusal: Some(refusal),
@@ -112,7 +112,7 @@ impl Ends {
     }
 
     /// What a transfer would tell that had nothing to move; `None` if there is something.
-    fn outcome(&self, events: &mpsc::Sender<TransferEvent>) -> Result<Option<Outcome>, Fault> {
+    fn outcome(&self, events: &Sender<TransferEvent>) -> Result<Option<Outcome>, Fault> {
         let start = Instant::now();
         let source = End {
             is_here: self.is_upload,
@@ -181,7 +181,7 @@ impl Ends {
         source: &End,
         target: &End,
         length: u64,
-        events: &mpsc::Sender<TransferEvent>,
+        events: &Sender<TransferEvent>,
     ) -> Result<Option<DigestValue>, Fault> {
         let (here, there) = match self.is_upload {
             true => (source, target),

@@ -97,7 +97,7 @@ impl FromStr for Invitation {
         };
         found.filter(|found| found.ticket.is_some()).ok_or_else(|| {
             // Without the text, which may be a secret.
-            let cause = "this is no ticket";
+            let cause = "not a ticket";
             Fault::new(Code::InvalidArgument, "read the ticket", cause)
                 .hint("it is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT")
         })
@@ -265,7 +265,7 @@ impl FromStr for RemotePlace {
         let (path, invitation) = match path.rsplit_once('?') {
             Some((path, query)) if query.starts_with("ticket=") || query.starts_with("pin=") => {
                 let invitation = Invitation::parse(query)
-                    .ok_or_else(|| bad("what follows the question mark is no ticket and no pin"))?;
+                    .ok_or_else(|| bad("neither a ticket nor a pin follows the question mark"))?;
                 (path, invitation)
             }
             _ => (path, Invitation::default()),

@@ -9,11 +9,12 @@ use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::Endpoint;
-use xdfs_xio::tls::TlsListener;
 
-use crate::client::{path_bytes, resolve};
+use crate::client::path_bytes;
+use crate::drivers::Drivers;
 use crate::remote::{Address, DEFAULT_PORT};
 use crate::security::{Fingerprint, SecureGate, ServerSecurity, Tickets, keep_apart};
+use crate::stack::{address_of, resolve, stack_for};
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct ServerBuilder {
     /// Who may come in and what they see, over TLS 1.3 alone; `None` for a server without
     /// protection.
     pub security: Option<ServerSecurity>,
+    /// The drivers of channels; clients need the same ones.
+    pub drivers: Drivers,
 }
 
 /// A server that listens.
@@ -69,6 +72,7 @@ impl Default for ServerBuilder {
             limits: Limits::default(),
             private: Vec::new(),
             security: None,
+            drivers: Drivers::default(),
         }
     }
 }
@@ -110,20 +114,18 @@ impl ServerBuilder {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &listen {
+            let stack = stack_for(address, &self.drivers, gate.as_ref().map(|gate| gate.tls()))?;
             for endpoint in resolve(address)? {
                 check_loopback(&endpoint, is_protected)?;
-                let listener = xdfs_xio::listen(&endpoint).map_err(|e| {
+                let listener = stack.listen(&endpoint).map_err(|e| {
                     let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
                     if e.kind() == std::io::ErrorKind::AddrInUse {
                         fault.hint = "is another server running there?".into();
                     }
                     fault
                 })?;
-                addresses.push(address_of(listener.local_endpoint()));
-                listeners.push(match &gate {
-                    Some(gate) => Box::new(TlsListener::new(listener, gate.configs())),
-                    None => listener,
-                });
+                addresses.push(address_of(&listener.local_endpoint()));
+                listeners.push(listener);
             }
         }
         let guard = gate
@@ -159,26 +161,14 @@ impl ServerBuilder {
 }
 
 fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {
-    match endpoint {
-        Endpoint::Tcp(address) if !address.ip().is_loopback() && !anywhere => Err(Fault::new(
+    match endpoint.socket() {
+        Some(address) if !address.ip().is_loopback() && !anywhere => Err(Fault::new(
             Code::InvalidArgument,
             format!("listen on {address}"),
             "it is not a loopback address, and peers are not authenticated",
         )
         .hint("listen on 127.0.0.1, [::1] or unix:PATH, or accept the risk with --insecure")),
         _ => Ok(()),
-    }
-}
-
-fn address_of(endpoint: Endpoint) -> Address {
-    match endpoint {
-        Endpoint::Tcp(address) => Address::Tcp {
-            host: address.ip().to_string(),
-            port: address.port(),
-        },
-        Endpoint::Unix(path) => Address::Unix(path),
-        Endpoint::Memory(name) => Address::Memory(name),
-        other => Address::Memory(other.to_string()),
     }
 }
 

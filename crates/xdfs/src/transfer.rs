@@ -1,16 +1,21 @@
 //! One transfer: what is wanted, how it goes on, and what came of it.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::mpsc::RecvTimeoutError;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use xdfs_engine::{Command, Commands, Outcome, TransferEvent};
-pub use xdfs_engine::{LimitedBy, Progress};
+use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
+use xdfs_engine::{Outcome, Progress, TransferEvent};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, Retry};
+use xdfs_proto::{Code, DigestKind, Fault};
 
+use crate::events::{Observer, TransferResult};
 use crate::recognition::Ends;
+use crate::session_end::SessionEnd;
 
 /// The end of a transfer on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,36 @@ pub enum LocalPlace {
     Standard,
     /// `mem:zero` as a source, `mem:null` as a target: no storage at all.
     Memory,
+}
+
+/// The two ends of a transfer, and with them its direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransferRoute {
+    /// To the server, as [`Client::upload`](crate::Client::upload) does.
+    Upload {
+        /// The source here.
+        from: LocalPlace,
+        /// The path on the server.
+        to: Vec<u8>,
+    },
+    /// From the server, as [`Client::download`](crate::Client::download) does.
+    Download {
+        /// The path on the server.
+        from: Vec<u8>,
+        /// The target here.
+        to: LocalPlace,
+    },
+}
+
+impl TransferRoute {
+    /// The end on this machine.
+    #[must_use]
+    pub fn local(&self) -> &LocalPlace {
+        match self {
+            Self::Upload { from, .. } => from,
+            Self::Download { to, .. } => to,
+        }
+    }
 }
 
 /// What a transfer is to do beyond source and target.
@@ -66,65 +101,38 @@ impl Default for TransferOptions {
     }
 }
 
-/// What came of a transfer.
-#[derive(Clone, Debug)]
-pub struct TransferResult {
-    /// Bytes of the transfer, those of an earlier attempt included.
-    pub bytes: u64,
-    /// Seconds from the start of the transfer to its publication.
-    pub seconds: f64,
-    /// Most channels that were alive at once, without those that were leaving.
-    pub channels: u32,
-    /// Bytes that an earlier attempt had made durable and that were not sent again.
-    pub resumed_bytes: u64,
-    /// Bytes that were sent more than once.
-    pub retransmitted_bytes: u64,
-    /// The verified digest of the whole.
-    pub digest: DigestValue,
-    /// Path of the target, as published (or as it would be, in a dry run).
-    pub target: Vec<u8>,
-    /// What held it back.
-    pub limited_by: LimitedBy,
-}
-
-impl TransferResult {
-    /// Bytes that were moved in this attempt, a second.
-    #[must_use]
-    pub fn bytes_per_second(&self) -> f64 {
-        if self.seconds > 0.0 {
-            (self.bytes - self.resumed_bytes) as f64 / self.seconds
-        } else {
-            0.0
-        }
-    }
-}
-
-/// A transfer that runs. Dropping the handle doesn't end it; [`Transfer::cancel`] does.
-#[derive(Debug)]
+/// A transfer that runs, or waits for its turn. Dropping the handle doesn't end it;
+/// [`Transfer::cancel`] does.
+///
+/// It is also a future of what [`Transfer::wait`] returns, for any asynchronous runtime: the
+/// session has a thread of its own that wakes the task. Polling does no work and never blocks. It
+/// may be polled by one task after the other, of which the latest is woken, and after its end,
+/// which is told again then.
 pub struct Transfer {
-    file: FileId,
-    commands: Commands,
-    events: mpsc::Receiver<TransferEvent>,
+    canceller: Canceller,
+    events: Mailbox<TransferEvent>,
     session_end: SessionEnd,
     /// To be compared, if the target exists.
     ends: Option<Ends>,
     /// They are being compared: what ends that.
-    comparison: Option<mpsc::Sender<TransferEvent>>,
+    comparison: Option<Sender<TransferEvent>>,
     /// None is to begin any more.
     is_cancelled: AtomicBool,
     ended: Option<Result<Outcome, Fault>>,
 }
 
+/// Asks whoever carries a transfer out to end it.
+type Canceller = Box<dyn Fn() + Send + Sync>;
+
 impl Transfer {
+    /// A transfer that is told by `events`, and is over when nothing can come there any more.
     pub(crate) fn new(
-        file: FileId,
-        commands: Commands,
-        events: mpsc::Receiver<TransferEvent>,
+        canceller: impl Fn() + Send + Sync + 'static,
+        events: Mailbox<TransferEvent>,
         session_end: SessionEnd,
     ) -> Self {
         Self {
-            file,
-            commands,
+            canceller: Box::new(canceller),
             events,
             session_end,
             ends: None,
@@ -146,20 +154,34 @@ impl Transfer {
             return None;
         }
         match self.events.recv_timeout(timeout) {
-            Ok(TransferEvent::Progress(progress)) => Some(progress),
-            Ok(TransferEvent::Ended(result)) => {
-                self.end(result);
-                None
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Ok(event) => self.take(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
                 self.ended = Some(Err(self.session_end.fault()));
                 None
             }
         }
     }
 
-    /// Whether it has ended, so that `wait` returns at once. Learned by [`Transfer::progress`].
+    /// The next progress, without waiting: the task of `context` is woken when there may be one.
+    /// `None` when the transfer has ended.
+    #[must_use = "it may be pending, and progress is told once"]
+    pub fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Option<Progress>> {
+        while self.ended.is_none() {
+            let Some(event) = ready!(self.events.poll_recv(context)) else {
+                let fault = ready!(self.session_end.poll_fault(context.waker()));
+                self.ended = Some(Err(fault));
+                break;
+            };
+            if let Some(progress) = self.take(event) {
+                return Poll::Ready(Some(progress));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// Whether it has ended, so that `wait` returns at once. Learned by [`Transfer::progress`] and
+    /// by polling.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.ended.is_some()
@@ -167,13 +189,23 @@ impl Transfer {
 
     /// Ends the transfer in an orderly way: what is durable stays for a later resume.
     pub fn cancel(&self) {
-        // A session that has ended has nothing to cancel.
-        let _ = self.commands.send(Command::Cancel(self.file));
-        // The engine may have refused it already, and nobody have heard that yet.
+        (self.canceller)();
+        // It may have been refused already, and nobody have heard that yet.
         self.is_cancelled.store(true, Ordering::Relaxed);
         if let Some(comparison) = &self.comparison {
-            // The receiver is in this very value.
+            // The mailbox is in this very value.
             let _ = comparison.send(TransferEvent::Ended(Err(cancelled())));
+        }
+    }
+
+    /// The progress that was told, unless it was the end.
+    fn take(&mut self, event: TransferEvent) -> Option<Progress> {
+        match event {
+            TransferEvent::Progress(progress) => Some(progress),
+            TransferEvent::Ended(result) => {
+                self.end(result);
+                None
+            }
         }
     }
 
@@ -185,7 +217,7 @@ impl Transfer {
                     self.ended = Some(Err(cancelled()));
                     return;
                 }
-                let (sender, events) = mpsc::channel();
+                let (sender, events) = mailbox();
                 self.comparison = Some(sender.clone());
                 self.events = events;
                 ends.compare(sender, fault);
@@ -199,17 +231,25 @@ impl Transfer {
     /// # Errors
     /// The fault that ended it.
     pub fn wait(self) -> Result<TransferResult, Fault> {
-        let outcome = self.outcome()?;
-        Ok(TransferResult {
-            bytes: outcome.bytes,
-            seconds: outcome.elapsed.as_secs_f64(),
-            channels: outcome.channels,
-            resumed_bytes: outcome.resumed_bytes,
-            retransmitted_bytes: outcome.retransmitted_bytes,
-            digest: outcome.digest,
-            target: outcome.target,
-            limited_by: outcome.limited_by,
-        })
+        self.outcome().map(Into::into)
+    }
+
+    /// Tells the progress to `observer`, in this thread, and waits for the end. If the observer
+    /// breaks, the transfer is cancelled.
+    ///
+    /// # Errors
+    /// The fault that ended it.
+    pub fn wait_with(mut self, observer: &mut dyn Observer) -> Result<TransferResult, Fault> {
+        while self.ended.is_none() {
+            let Some(progress) = self.progress(Duration::MAX) else {
+                continue;
+            };
+            if observer.on_transfer(&progress).is_break() {
+                self.cancel();
+                break;
+            }
+        }
+        self.wait()
     }
 
     /// Waits for the end of a pack, and tells what of it wasn't carried out.
@@ -218,67 +258,50 @@ impl Transfer {
     }
 
     fn outcome(mut self) -> Result<Outcome, Fault> {
-        while self.ended.is_none() {
+        loop {
+            if let Some(ended) = self.ended {
+                return ended;
+            }
             match self.events.recv() {
-                Ok(TransferEvent::Progress(_)) => {}
-                Ok(TransferEvent::Ended(result)) => self.end(result),
-                Err(mpsc::RecvError) => self.ended = Some(Err(self.session_end.fault())),
+                Ok(event) => drop(self.take(event)),
+                Err(_) => self.ended = Some(Err(self.session_end.fault())),
             }
         }
-        self.ended.unwrap_or_else(|| Err(session_gone()))
-    }
-}
-
-/// Why a session ended, for who comes too late to hear it from the session itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SessionEnd(Arc<OnceLock<Fault>>);
-
-/// Tells the end of the session when it is dropped, at the latest.
-#[derive(Debug)]
-pub(crate) struct EndTeller(SessionEnd);
-
-impl SessionEnd {
-    /// The one that tells it.
-    pub(crate) fn teller(&self) -> EndTeller {
-        EndTeller(self.clone())
     }
 
-    /// Why it ended; `None` as long as it has not.
-    pub(crate) fn known(&self) -> Option<Fault> {
-        self.0.get().cloned()
-    }
-
-    /// Why it ended. To be asked only when its thread has begun to end, for which it waits.
-    pub(crate) fn fault(&self) -> Fault {
-        self.0.wait().clone()
-    }
-}
-
-impl EndTeller {
-    /// Tells how it ended.
-    pub(crate) fn tell(self, result: Result<(), Fault>) {
-        if let Err(fault) = result {
-            let _ = self.0.0.set(fault);
+    /// What is told next, without waiting. The end is told again and again.
+    pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<TransferEvent> {
+        loop {
+            if let Some(ended) = &self.ended {
+                return Poll::Ready(TransferEvent::Ended(ended.clone()));
+            }
+            if let Some(progress) = ready!(self.poll_progress(context)) {
+                return Poll::Ready(TransferEvent::Progress(progress));
+            }
         }
     }
 }
 
-impl Drop for EndTeller {
-    fn drop(&mut self) {
-        // In an orderly way, or by a panic.
-        let _ = self.0.0.set(session_gone());
+impl Future for Transfer {
+    type Output = Result<TransferResult, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            if let TransferEvent::Ended(result) = ready!(self.poll_event(context)) {
+                return Poll::Ready(result.map(Into::into));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer")
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 
 fn cancelled() -> Fault {
     Fault::new(Code::Cancelled, "compare the target", "it was cancelled")
-}
-
-fn session_gone() -> Fault {
-    Fault::new(
-        Code::ConnectionLost,
-        "go on with the session",
-        "it has ended",
-    )
-    .retry(Retry::AfterMs(200))
 }

@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock};
 
 use xdfs_security::trust::server_name;
-use xdfs_xio::Stream;
+use xdfs_xio::{Protected, Stream};
 use xdfs_xio::tls::TlsStream;
 
 use crate::{CONFIGS, Pieces, Shared, client_config, pipe, would_block};
@@ -230,7 +230,7 @@ impl End {
                     let slices = if head.is_empty() { &[] } else { &slices[..] };
                     let left = item.clear - self.taken.saturating_sub(item.protected);
                     let clear = bytes(self.written[1], left, true);
-                    self.stream.write_beside(slices, clear)
+                    self.stream.write_cleartext(slices, clear)
                 }
             }
         };
@@ -279,7 +279,7 @@ impl End {
         let (a, b) = buf.split_at_mut(ask / 2);
         let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
         let result = if is_clear {
-            self.stream.read_clear(&mut bufs)
+            self.stream.read_cleartext(&mut bufs)
         } else {
             self.stream.read_vectored(&mut bufs)
         };

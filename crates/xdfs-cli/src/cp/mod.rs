@@ -4,13 +4,10 @@ mod plan;
 mod queue;
 mod tree;
 
-use std::time::Duration;
-
-use xdfs::{Fault, TransferOptions};
+use xdfs::TransferOptions;
 
 use crate::context::Context;
 use crate::flags::CpFlags;
-use crate::interrupt::Interrupt;
 use crate::report::{Reporter, Run};
 use crate::serve::start_log;
 use crate::session::Connector;
@@ -43,7 +40,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     );
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
-        copy(&connector, flags, jobs, &interrupt, &mut reporter)
+        let options = transfer_options(flags);
+        queue::run(&connector, &options, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -89,35 +87,13 @@ fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
         if jobs.is_empty() {
             return Ok(());
         }
-        copy(&connector, &files, jobs, &interrupt, &mut reporter)
+        let options = transfer_options(&files);
+        queue::run(&connector, &options, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
     }
     reporter.finish()
-}
-
-/// Copies all files. What happens to a single file is reported, not returned.
-///
-/// # Errors
-/// The run could not begin.
-fn copy(
-    connector: &Connector,
-    flags: &CpFlags,
-    jobs: Vec<plan::Job>,
-    interrupt: &Interrupt,
-    reporter: &mut Reporter,
-) -> Result<(), Fault> {
-    let pause = |time: Duration| {
-        let mut left = time;
-        while !left.is_zero() && !interrupt.requested() {
-            let step = left.min(Duration::from_millis(50));
-            std::thread::sleep(step);
-            left -= step;
-        }
-    };
-    queue::Queue::new(connector, transfer_options(flags), interrupt, &pause).run(jobs, reporter);
-    Ok(())
 }
 
 fn transfer_options(flags: &CpFlags) -> TransferOptions {

@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use xdfs::{Code, Fault, LocalPlace, RemotePlace};
+use xdfs::{Code, Fault, LocalPlace, RemotePlace, TransferRoute};
 
 use crate::flags::CpFlags;
 use crate::place::{self, Place};
 use crate::report::Label;
-use crate::session::{self, Route};
+use crate::session;
 
 /// One file to copy.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     /// The server.
     pub(crate) server: RemotePlace,
     /// Which way it goes.
-    pub(crate) route: Route,
+    pub(crate) route: TransferRoute,
     /// Number of bytes, where a look at a local file tells it.
     pub(crate) bytes: Option<u64>,
     /// Why it can't be copied; the other files can.
@@ -100,7 +100,7 @@ fn local_to_local() -> Fault {
 }
 
 fn remote_to_remote() -> Fault {
-    invalid("both sides are servers, and copies between two servers are not offered")
+    invalid("both sides are servers, and copies between servers are not supported")
         .hint("copy to this machine first, then to the other server")
 }
 
@@ -156,7 +156,7 @@ fn upload_stream(server: &RemotePlace, target: &str) -> Result<Job, Fault> {
             target: target.into(),
         },
         server: server.clone(),
-        route: Route::Upload {
+        route: TransferRoute::Upload {
             from: LocalPlace::Standard,
             to,
         },
@@ -196,7 +196,7 @@ fn upload(
     Job {
         label: Label { source, target },
         server: server.clone(),
-        route: Route::Upload {
+        route: TransferRoute::Upload {
             from: session::local_file(path),
             to,
         },
@@ -206,9 +206,9 @@ fn upload(
 }
 
 fn tree_refusal(path: &Path) -> Fault {
-    Fault::new(Code::IsDirectory, "open the source", "it is a directory")
+    Fault::new(Code::IsDirectory, "open the source", "is a directory")
         .path(path.as_os_str().as_encoded_bytes())
-        .hint("use --recursive to copy it with all that is in it")
+        .hint("use --recursive to copy it with its contents")
 }
 
 /// Where downloads go.
@@ -234,10 +234,11 @@ fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
     }
     let operation = "open the target directory";
     let fault = if path.exists() {
-        Fault::new(Code::NotDirectory, operation, "a file stands there")
+        Fault::new(Code::NotDirectory, operation, "a file has that name")
             .hint("several files need a directory as their target")
     } else {
-        Fault::new(Code::NotFound, operation, "no such directory").hint("make it first, with mkdir")
+        Fault::new(Code::NotFound, operation, "no such directory")
+            .hint("create it first, with mkdir")
     };
     Err(fault.path(path.as_os_str().as_encoded_bytes()))
 }
@@ -245,7 +246,7 @@ fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
 fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Result<Job, Fault> {
     let bad = |cause: &str| invalid(cause).path(source.as_bytes());
     if server.path.is_empty() || server.path == b"/" {
-        return Err(bad("the URL names no file").hint("write xdfs://HOST/PATH"));
+        return Err(bad("the URL does not name a file").hint("write xdfs://HOST/PATH"));
     }
     let to = match target {
         LocalTarget::Stream => LocalPlace::Standard,
@@ -253,7 +254,8 @@ fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Resul
         LocalTarget::Directory(dir) => {
             let name = place::remote_name(&server.path).and_then(place::local_name);
             let name = name.ok_or_else(|| {
-                bad("its last part can't be the name of a file here").hint("name the target file")
+                bad("its last part is not a valid file name on this machine")
+                    .hint("name the target file")
             })?;
             session::local_file(dir.join(name))
         }
@@ -264,7 +266,7 @@ fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Resul
             target: session::local_text(&to),
         },
         server: server.clone(),
-        route: Route::Download {
+        route: TransferRoute::Download {
             from: server.path.clone(),
             to,
         },
@@ -299,7 +301,7 @@ mod tests {
         assert!(local.hint.contains("`cp`"));
         assert!(refusal(&["-", "-"]).hint.contains("`cp`"));
         let remote = refusal(&["xdfs://a/x", "xdfs://b/y"]);
-        assert!(remote.cause.contains("two servers"));
+        assert!(remote.cause.contains("between servers"));
         assert_eq!(
             refusal(&["a", "xdfs://a/x", "xdfs://b/y"]).code,
             Code::InvalidArgument
@@ -319,7 +321,7 @@ mod tests {
             ("xdfs://h/mem:null", b"mem:null"),
         ] {
             let jobs = plan(&flags(&["some/file", url])).unwrap();
-            let expected = Route::Upload {
+            let expected = TransferRoute::Upload {
                 from: session::local_file("some/file"),
                 to: path.into(),
             };
@@ -336,7 +338,7 @@ mod tests {
             let from = session::local_file(source);
             assert_eq!(
                 job.route,
-                Route::Upload {
+                TransferRoute::Upload {
                     from,
                     to: b"/d/".into()
                 }
@@ -390,7 +392,7 @@ mod tests {
         let expected = session::local_file(dir.path().join("x"));
         assert_eq!(
             jobs[0].route,
-            Route::Download {
+            TransferRoute::Download {
                 from: b"/a/x".into(),
                 to: expected
             }

@@ -1,340 +1,253 @@
-//! Copies files back to back: starts a few ahead, reports them in order, tries again what is
-//! worth it, and stops in an orderly way.
-//!
-//! A session is opened for each server when its first file comes, and opened again after it broke.
-//! Only what a later attempt can change is tried again: a broken connection (what has arrived is
-//! durable, so that going on is cheap), and whatever the fault itself says.
+//! Copies the files of a command by a queue of the library, and reports them in their order.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
-use xdfs::{Code, Fault, Progress, RemotePlace, Retry, Side, TransferOptions, TransferResult};
+use xdfs::{
+    Client, Code, Fault, Observer, Queue, QueueEvent, QueueOptions, RemotePlace, Transfer,
+    TransferOptions, TransferResult,
+};
 
 use super::plan::Job;
+use crate::client::SharedClient;
 use crate::interrupt::Interrupt;
-use crate::report::Reporter;
-use crate::session::{Connect, Running, Session, follow};
+use crate::report::{Label, Reporter};
+use crate::session::{Connector, follow, tell_first_use};
 
-/// Transfers that are started before the first of them has ended.
-const AHEAD: usize = 4;
-
-/// Tries in a row without any byte more, after the first one.
-const RETRIES_MAX: u32 = 5;
-
-/// First and longest pause before another try.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-
-/// Longest pause that a peer can ask for.
-const PAUSE_ASKED_MAX: Duration = Duration::from_secs(10);
-
-/// A job and what has been tried.
-#[derive(Debug)]
-struct Task {
-    job: Job,
-    /// Index of its server.
-    server: usize,
-    /// Tries since the last one that brought a byte.
-    retries: u32,
-    /// Most bytes that were ever there.
-    bytes: u64,
-    /// It was once handed to a session.
-    started: bool,
+/// The sessions of a command.
+#[derive(Clone)]
+struct Sessions {
+    connector: Connector,
+    interrupt: Interrupt,
+    /// Those that have not ended.
+    open: Arc<Mutex<Vec<SharedClient>>>,
 }
 
-/// A task that was started, or could not be.
-enum State<R> {
-    Running(R),
-    Failed(Fault),
-}
-
-/// A server and the session with it.
-enum Server<S> {
-    Closed,
-    Open(S),
-    /// It can't be reached: no other file need try.
-    Gone(Fault),
-}
-
-/// Copies the files of one command.
-pub(crate) struct Queue<'a, C: Connect> {
-    connector: &'a C,
-    options: TransferOptions,
-    interrupt: &'a Interrupt,
-    pause: &'a dyn Fn(Duration),
-    places: Vec<RemotePlace>,
-    servers: Vec<Server<C::Session>>,
-    /// Servers that have answered at least once.
-    reached: Vec<bool>,
-}
-
-/// Whether nothing more can come over the session after this fault.
-fn ends_session(code: Code) -> bool {
-    matches!(
-        code,
-        Code::ConnectionRefused
-            | Code::ConnectionLost
-            | Code::DeadlineExceeded
-            | Code::ShuttingDown
-            | Code::BadMagic
-            | Code::VersionUnsupported
-            | Code::FrameTooLarge
-            | Code::MalformedFrame
-            | Code::ProtocolViolation
-            | Code::SessionUnknown
-    )
-}
-
-/// The pause before the try after `retries` others.
-fn pause_before(retries: u32, fault: &Fault) -> Duration {
-    let own = PAUSE.0.saturating_mul(1 << retries.min(10)).min(PAUSE.1);
-    match fault.retry {
-        Retry::AfterMs(ms) => own.max(Duration::from_millis(ms.into()).min(PAUSE_ASKED_MAX)),
-        _ => own,
+impl Sessions {
+    fn open(&self) -> MutexGuard<'_, Vec<SharedClient>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<'a, C: Connect> Queue<'a, C> {
-    /// A queue that opens its sessions by `connector` and sleeps by `pause`.
-    pub(crate) fn new(
-        connector: &'a C,
-        options: TransferOptions,
-        interrupt: &'a Interrupt,
-        pause: &'a dyn Fn(Duration),
-    ) -> Self {
-        let (places, servers, reached) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            connector,
-            options,
-            interrupt,
-            pause,
-            places,
-            servers,
-            reached,
+    fn connect(&self, server: &RemotePlace) -> Result<SharedClient, Fault> {
+        // Nothing is lost by an end at once while a connection is being made.
+        self.interrupt.orderly(false);
+        let connected = self.connector.connect(server);
+        self.interrupt.orderly(true);
+        let client = connected?;
+        let mut open = self.open();
+        let ended = open.extract_if(.., |client| client.ended().is_some());
+        let ended: Vec<SharedClient> = ended.collect();
+        open.push(client.clone());
+        drop(open);
+        // Their threads are waited for.
+        drop(ended);
+        Ok(client)
+    }
+
+    fn tell_first_use(&self, reporter: &mut Reporter) {
+        for client in &*self.open() {
+            tell_first_use(client, reporter);
         }
     }
+}
 
-    /// Copies the files of `jobs` and reports each.
-    pub(crate) fn run(mut self, jobs: Vec<Job>, reporter: &mut Reporter) {
-        let mut waiting: VecDeque<Task> = jobs.into_iter().map(|job| self.task(job)).collect();
-        let mut active: VecDeque<(Task, State<<C::Session as Session>::Running>)> = VecDeque::new();
-        self.interrupt.orderly(true);
-        loop {
-            let blocked = |active: &VecDeque<(Task, State<_>)>| {
-                matches!(active.back(), Some((_, State::Failed(_))))
-            };
-            while active.len() < AHEAD && !blocked(&active) && !self.interrupt.requested() {
-                let Some(mut task) = waiting.pop_front() else {
-                    break;
-                };
-                let state = self.start(&mut task);
-                active.push_back((task, state));
-            }
-            let Some((mut task, state)) = active.pop_front() else {
-                break;
-            };
-            let outcome = match state {
-                State::Failed(fault) => Err(fault),
-                State::Running(running) => self.follow(&mut task, running, &active, reporter),
-            };
-            match outcome {
-                Ok(result) => {
-                    self.reached[task.server] = true;
-                    reporter.file_done(&task.job.label, result);
+/// What the queue tells of its jobs, by their numbers: that one was started, or why it waits.
+struct Relay {
+    told: mpsc::Sender<(u64, Option<String>)>,
+    retries_max: u32,
+}
+
+impl Observer for Relay {
+    fn on_job(&mut self, number: u64, event: QueueEvent<'_>) -> ControlFlow<()> {
+        let told = match event {
+            QueueEvent::Started => None,
+            QueueEvent::Retry {
+                fault,
+                retry,
+                pause,
+            } => Some(format!(
+                "{fault}; try {retry} of {} in {:.1} s",
+                self.retries_max,
+                pause.as_secs_f64(),
+            )),
+            _ => return ControlFlow::Continue(()),
+        };
+        // Nobody listens any more when the run was stopped.
+        let _ = self.told.send((number, told));
+        ControlFlow::Continue(())
+    }
+}
+
+/// Copies files and reports each, in their order.
+///
+/// # Errors
+/// The run could not begin.
+pub(super) fn run(
+    connector: &Connector,
+    options: &TransferOptions,
+    jobs: Vec<Job>,
+    interrupt: &Interrupt,
+    reporter: &mut Reporter,
+) -> Result<(), Fault> {
+    let sessions = Sessions {
+        connector: connector.clone(),
+        interrupt: interrupt.clone(),
+        open: Arc::default(),
+    };
+    interrupt.orderly(true);
+    if let [job] = jobs.as_slice()
+        && job.is_stream()
+    {
+        copy_stream(&sessions, options, job, reporter);
+        return Ok(());
+    }
+    for job in jobs.iter().filter(|job| job.refused.is_none()) {
+        // Where that fails the session fails to open, and its files tell why.
+        let _ = connector.ask_ahead(&job.server);
+    }
+    let limits = QueueOptions::default();
+    let (sender, told) = mpsc::channel();
+    let relay = Relay {
+        told: sender,
+        retries_max: limits.retries_max,
+    };
+    let opened = sessions.clone();
+    let connect = move |server: &RemotePlace| -> Result<Arc<Client>, Fault> {
+        opened
+            .connect(server)
+            .map(|client| Arc::clone(client.client()))
+    };
+    let queue = Queue::new(limits, connect, relay)?;
+    let queued = jobs.iter().filter(|job| job.refused.is_none());
+    let labels = queued.clone().map(|job| job.label.clone()).collect();
+    let transfers = queue.add(queued.map(|job| xdfs::Job {
+        server: job.server.clone(),
+        route: job.route.clone(),
+        options: options.clone(),
+    }));
+    let mut transfers = (0..).zip(transfers);
+    let files = jobs.into_iter().filter_map(|job| match job.refused {
+        Some(fault) => Some((job.label, Err(fault))),
+        None => Some((job.label, Ok(transfers.next()?))),
+    });
+    let run = Following {
+        sessions,
+        queue,
+        told,
+        labels,
+        waiting: HashSet::new(),
+        interrupt,
+        reporter,
+    };
+    run.follow_all(files);
+    Ok(())
+}
+
+/// Copies a stream, which can be read or written only once.
+fn copy_stream(sessions: &Sessions, options: &TransferOptions, job: &Job, reporter: &mut Reporter) {
+    let copied = sessions.connect(&job.server).and_then(|client| {
+        let copying = client.copy(&job.route, options)?;
+        let on_tick = |reporter: &mut Reporter| tell_first_use(&client, reporter);
+        let interrupt = &sessions.interrupt;
+        follow(copying, &job.label, reporter, interrupt, on_tick, || ())
+    });
+    match copied {
+        Ok(result) => reporter.file_done(&job.label, result),
+        Err(fault) => reporter.failure(Some(&job.label), &explained(fault, true)),
+    }
+}
+
+/// The transfers of a queue while they are reported one after the other.
+struct Following<'a> {
+    sessions: Sessions,
+    queue: Queue,
+    told: mpsc::Receiver<(u64, Option<String>)>,
+    /// Of the jobs of the queue, by their numbers.
+    labels: Vec<Label>,
+    /// Jobs that wait for another try.
+    waiting: HashSet<u64>,
+    interrupt: &'a Interrupt,
+    reporter: &'a mut Reporter,
+}
+
+impl Following<'_> {
+    fn follow_all(
+        mut self,
+        mut files: impl Iterator<Item = (Label, Result<(u64, Transfer), Fault>)>,
+    ) {
+        let mut rest = None;
+        while !self.interrupt.requested()
+            && let Some((label, transfer)) = files.next()
+        {
+            let number = transfer.as_ref().ok().map(|(number, _)| *number);
+            let copied =
+                transfer.and_then(|(number, transfer)| self.follow(number, &label, transfer));
+            match copied {
+                Ok(result) => self.reporter.file_done(&label, result),
+                // It was stopped while it waited for another try.
+                Err(_)
+                    if self.interrupt.requested()
+                        && number.is_some_and(|number| self.waiting.contains(&number)) =>
+                {
+                    rest = Some(label);
                 }
                 Err(fault) => {
-                    self.reached[task.server] |= fault.side == Side::Remote;
-                    let ended = ends_session(fault.code);
-                    if ended {
-                        take_back(&mut active, &mut waiting, task.server);
-                        if !matches!(self.servers[task.server], Server::Gone(_)) {
-                            self.servers[task.server] = Server::Closed;
-                        }
-                    }
-                    if self.is_worth_retrying(&task, &fault) {
-                        self.wait_before_retry(&mut task, &fault, reporter);
-                        waiting.push_front(task);
-                    } else {
-                        if ended && !self.reached[task.server] {
-                            self.servers[task.server] = Server::Gone(fault.clone());
-                        }
-                        reporter.failure(Some(&task.job.label), &explained(fault, &task));
-                    }
+                    let fault = explained(fault, false);
+                    self.reporter.failure(Some(&label), &fault);
                 }
             }
-            if self.interrupt.requested() {
-                break;
-            }
         }
-        if self.interrupt.requested() && !(active.is_empty() && waiting.is_empty()) {
+        if self.interrupt.requested() {
+            self.queue.stop();
             // Files that had not begun: one word about all of them.
-            let rest = active.iter().map(|(task, _)| task).chain(&waiting);
-            let label = rest.map(|task| task.job.label.clone()).next();
-            let fault = Interrupt::fault("copy").hint("run the same command again to go on");
-            reporter.failure(label.as_ref(), &fault);
+            if let Some(label) = rest.or_else(|| files.next().map(|(label, _)| label)) {
+                let fault = Interrupt::fault("copy").hint("run the same command again to go on");
+                self.reporter.failure(Some(&label), &fault);
+            }
         }
     }
 
-    /// Follows the first of the started tasks to its end.
+    /// Follows one transfer to its end.
     fn follow(
         &mut self,
-        task: &mut Task,
-        running: <C::Session as Session>::Running,
-        others: &VecDeque<(Task, State<<C::Session as Session>::Running>)>,
-        reporter: &mut Reporter,
+        number: u64,
+        label: &Label,
+        transfer: Transfer,
     ) -> Result<TransferResult, Fault> {
-        let Task {
-            job,
-            server,
-            retries,
-            bytes,
-            ..
-        } = task;
-        let reached = &mut self.reached[*server];
-        let on_progress = |progress: &Progress| {
-            *reached |= progress.channels > 0 || progress.bytes > 0;
-            if progress.bytes > *bytes {
-                *bytes = progress.bytes;
-                *retries = 0;
-            }
-        };
-        let on_stop = || {
-            for (_, state) in others {
-                if let State::Running(running) = state {
-                    running.cancel();
+        let mut hear = |reporter: &mut Reporter| {
+            self.sessions.tell_first_use(reporter);
+            for (of, retry) in self.told.try_iter() {
+                let Some(text) = retry else {
+                    self.waiting.remove(&of);
+                    continue;
+                };
+                self.waiting.insert(of);
+                let of_whom = usize::try_from(of).ok().and_then(|of| self.labels.get(of));
+                if let Some(Label { source, .. }) = of_whom {
+                    reporter.console().detail(&format!("{source}: {text}"));
+                }
+                if of == number {
+                    reporter.begin(label);
                 }
             }
         };
-        follow(
-            running,
-            &job.label,
-            reporter,
+        let stop = || self.queue.stop();
+        let followed = follow(
+            transfer,
+            label,
+            self.reporter,
             self.interrupt,
-            on_progress,
-            on_stop,
-        )
-    }
-
-    fn task(&mut self, job: Job) -> Task {
-        let same = |place: &RemotePlace| {
-            place.address == job.server.address && place.user == job.server.user
-        };
-        let server = self.places.iter().position(same).unwrap_or_else(|| {
-            self.places.push(job.server.clone());
-            self.servers.push(Server::Closed);
-            self.reached.push(false);
-            self.places.len() - 1
-        });
-        Task {
-            job,
-            server,
-            retries: 0,
-            bytes: 0,
-            started: false,
-        }
-    }
-
-    /// Hands a task to the session with its server, which is opened first if need be.
-    fn start(&mut self, task: &mut Task) -> State<<C::Session as Session>::Running> {
-        if let Some(fault) = task.job.refused.clone() {
-            return State::Failed(fault);
-        }
-        if matches!(self.servers[task.server], Server::Closed) {
-            // Nothing is lost by an end at once while a connection is being made.
-            self.interrupt.orderly(false);
-            let connected = self.connector.connect(&self.places[task.server]);
-            self.interrupt.orderly(true);
-            match connected {
-                Ok(session) => self.servers[task.server] = Server::Open(session),
-                Err(fault) => {
-                    return State::Failed(fault);
-                }
-            }
-        }
-        match &self.servers[task.server] {
-            Server::Open(session) => {
-                let mut options = self.options.clone();
-                // What this very command has brought over is not to be sent again.
-                options.resume |= task.bytes > 0;
-                match session.start(&task.job.route, &options) {
-                    Ok(running) => {
-                        task.started = true;
-                        State::Running(running)
-                    }
-                    Err(fault) => State::Failed(fault),
-                }
-            }
-            Server::Gone(fault) => State::Failed(fault.clone()),
-            Server::Closed => State::Failed(Fault::new(
-                Code::Internal,
-                "open a session",
-                "no session was opened",
-            )),
-        }
-    }
-
-    fn is_worth_retrying(&self, task: &Task, fault: &Fault) -> bool {
-        if self.interrupt.requested()
-            || task.retries >= RETRIES_MAX
-            || matches!(self.servers[task.server], Server::Gone(_))
-            || task.job.is_stream() && task.started
-        {
-            return false;
-        }
-        match fault.code {
-            Code::ConnectionLost => true,
-            // A server that was there a moment ago may be on its way back; one that has come back
-            // doesn't know the session any more, and a new one is needed.
-            Code::ConnectionRefused | Code::ShuttingDown | Code::SessionUnknown
-                if self.reached[task.server] =>
-            {
-                true
-            }
-            _ => fault.retry != Retry::Never,
-        }
-    }
-
-    fn wait_before_retry(&self, task: &mut Task, fault: &Fault, reporter: &mut Reporter) {
-        let pause = pause_before(task.retries, fault);
-        task.retries += 1;
-        reporter.console().detail(&format!(
-            "{}: {fault}; try {} of {RETRIES_MAX} in {:.1} s",
-            task.job.label.source,
-            task.retries,
-            pause.as_secs_f64(),
-        ));
-        (self.pause)(pause);
-    }
-}
-
-/// Tasks that had been started on a session that ended wait again, in their order.
-fn take_back<R: Running>(
-    active: &mut VecDeque<(Task, State<R>)>,
-    waiting: &mut VecDeque<Task>,
-    server: usize,
-) {
-    let mut kept = VecDeque::with_capacity(active.len());
-    let mut back = Vec::new();
-    for (task, state) in active.drain(..) {
-        // A stream that was begun can't be begun again; its own fault tells what came of it.
-        if let State::Running(running) = &state
-            && task.server == server
-            && !task.job.is_stream()
-        {
-            // The session may take a moment to notice its end, and is not to do it twice.
-            running.cancel();
-            back.push(task);
-        } else {
-            kept.push_back((task, state));
-        }
-    }
-    *active = kept;
-    for task in back.into_iter().rev() {
-        waiting.push_front(task);
+            &mut hear,
+            stop,
+        );
+        hear(self.reporter);
+        followed
     }
 }
 
 /// The fault with what the user can do, where the fault itself doesn't say it.
-fn explained(fault: Fault, task: &Task) -> Fault {
+fn explained(fault: Fault, is_stream: bool) -> Fault {
     let resumable = matches!(
         fault.code,
         Code::Cancelled | Code::ConnectionLost | Code::ShuttingDown
@@ -342,7 +255,7 @@ fn explained(fault: Fault, task: &Task) -> Fault {
     if !resumable {
         return fault;
     }
-    if task.job.is_stream() {
+    if is_stream {
         return fault.hint("a stream can't be resumed: run the command again from the start");
     }
     if !fault.hint.is_empty() {
@@ -350,6 +263,3 @@ fn explained(fault: Fault, task: &Task) -> Fault {
     }
     fault.hint("run the same command again to go on")
 }
-
-#[cfg(test)]
-mod tests;

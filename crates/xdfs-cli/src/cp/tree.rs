@@ -9,11 +9,12 @@ use xdfs::{
     TreeResult,
 };
 
+use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
-use crate::session::{Connector, Visit};
+use crate::session::{Connector, tell_first_use};
 use crate::state;
 
 /// A tree to copy.
@@ -21,13 +22,13 @@ use crate::state;
 pub(crate) struct Tree {
     label: Label,
     server: RemotePlace,
-    route: Route,
+    route: TreeDirection,
     /// The session in which was looked what it is.
-    visit: Option<Visit>,
+    client: Option<SharedClient>,
 }
 
 #[derive(Debug)]
-enum Route {
+enum TreeDirection {
     Upload(PathBuf),
     Download(PathBuf),
 }
@@ -49,25 +50,25 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
             (Place::Local(path), Place::Remote(server)) if path.is_dir() => trees.push(Tree {
                 label,
                 server: server.clone(),
-                route: Route::Upload(path),
-                visit: None,
+                route: TreeDirection::Upload(path),
+                client: None,
             }),
             (Place::Remote(server), Place::Local(path)) => {
                 // Opening a session takes its round trips.
                 let open = trees
                     .last()
                     .filter(|last| is_one_server(&last.server, &server));
-                let visit = match open.and_then(|last| last.visit.clone()) {
-                    Some(visit) => visit,
-                    None => connector.visit(&server)?,
+                let client = match open.and_then(|last| last.client.clone()) {
+                    Some(client) => client,
+                    None => connector.connect(&server)?,
                 };
-                let there = look(&visit, &server.path)?;
+                let there = look(&client, &server.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
                     trees.push(Tree {
                         label,
                         server,
-                        route: Route::Download(path.clone()),
-                        visit: Some(visit),
+                        route: TreeDirection::Download(path.clone()),
+                        client: Some(client),
                     });
                 } else {
                     rest.push(word);
@@ -106,16 +107,17 @@ fn copy_one(
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<TreeResult, Fault> {
-    let open = tree.visit.clone().filter(|visit| visit.ended().is_none());
+    let open = tree
+        .client
+        .clone()
+        .filter(|client| client.ended().is_none());
     let client = match open {
-        Some(visit) => visit,
-        None => connector.visit(&tree.server)?,
+        Some(client) => client,
+        None => connector.connect(&tree.server)?,
     };
     let options = options(flags)?;
     let mut observer = |event: TreeEvent<'_>| {
-        if let Some(found) = client.first_use() {
-            reporter.first_use(&found);
-        }
+        tell_first_use(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
@@ -129,16 +131,14 @@ fn copy_one(
         }
     };
     let result = match &tree.route {
-        Route::Upload(source) => {
+        TreeDirection::Upload(source) => {
             client.upload_tree(source, &tree.server.path, &options, &mut observer)
         }
-        Route::Download(target) => {
+        TreeDirection::Download(target) => {
             client.download_tree(&tree.server.path, target, &options, &mut observer)
         }
     };
-    if let Some(found) = client.first_use() {
-        reporter.first_use(&found);
-    }
+    tell_first_use(&client, reporter);
     result
 }
 

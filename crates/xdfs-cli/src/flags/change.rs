@@ -10,7 +10,7 @@ use crate::paths::criteria::{NewLength, Owner, parse_new_length, parse_owner};
 use crate::paths::mode::{ModeChange, parse_mode};
 use crate::paths::time;
 
-/// Make directories on a server.
+/// Create directories on a server.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -21,11 +21,11 @@ pub(crate) struct MkdirFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Make the directories above that are missing, and take one that is there already.
+    /// Create missing parent directories, and accept existing directories.
     #[arg(short, long)]
     pub(crate) parents: bool,
 
-    /// Permissions, as for chmod; what the server gives by itself unless said.
+    /// Permissions, as for chmod. Default: the server's choice.
     #[arg(short, long, value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Option<ModeChange>,
 
@@ -33,20 +33,20 @@ pub(crate) struct MkdirFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Remove files, and with -r trees, on a server.
+/// Remove files on a server, or trees with -r.
 ///
-/// There is no question and no way back. The root of a server is never removed.
+/// It does not ask, and removal can't be undone. The root of a server is never removed.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   xdfs rm xdfs://host/old.img
   xdfs rm -r xdfs://host/runs/2025")]
 pub(crate) struct RmFlags {
-    /// What to remove. A symbolic link is removed itself.
+    /// The paths to remove. Symbolic links are removed, not followed.
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Remove directories with everything in them.
+    /// Remove directories and their contents.
     #[arg(short, long, visible_short_alias = 'R')]
     pub(crate) recursive: bool,
 
@@ -54,7 +54,7 @@ pub(crate) struct RmFlags {
     #[arg(short, long)]
     pub(crate) dir: bool,
 
-    /// Take what isn't there for removed.
+    /// Ignore paths that don't exist.
     #[arg(short, long)]
     pub(crate) force: bool,
 
@@ -62,10 +62,10 @@ pub(crate) struct RmFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Give paths on a server other names.
+/// Rename or move paths on a server.
 ///
-/// Both sides are on the same server. What stands under the new name stays unless -f is given. If
-/// the target is a directory, or there are several sources, they keep their names in it.
+/// All paths must be on the same server. An existing target is replaced with -f only. If the target
+/// is a directory, or there are several sources, the sources move into it under their own names.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs mv [OPTIONS] URL... URL",
@@ -75,15 +75,15 @@ Examples:
   xdfs mv xdfs://host/a xdfs://host/b xdfs://host/runs/"
 )]
 pub(crate) struct MvFlags {
-    /// What gets another name, and last the new name or a directory.
+    /// The paths to move, and last the new name or a directory.
     #[arg(required = true, num_args = 2.., value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Leave out what stands under its new name already, without an error.
+    /// Skip sources whose target exists, without an error.
     #[arg(short, long, conflicts_with = "force")]
     pub(crate) no_clobber: bool,
 
-    /// Replace what stands under the new name, as one step.
+    /// Replace an existing target atomically.
     #[arg(short, long)]
     pub(crate) force: bool,
 
@@ -91,7 +91,7 @@ pub(crate) struct MvFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Give a file on a server a further name, or make a symbolic link.
+/// Create a hard or symbolic link on a server.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs ln [OPTIONS] URL URL\n       xdfs ln -s [OPTIONS] TEXT URL",
@@ -101,19 +101,19 @@ Examples:
   xdfs ln -s runs/2026 xdfs://host/latest          the link says 'runs/2026'"
 )]
 pub(crate) struct LnFlags {
-    /// The file that gets a further name; with -s the text of the link, which isn't looked at.
+    /// The file to link to; with -s, the text of the link, which is not checked.
     #[arg(value_name = "TARGET", value_hint = ValueHint::Url)]
     pub(crate) target: OsString,
 
-    /// The further name, or a directory, in which the name of the target is kept.
+    /// The new link, or a directory to create it in under the name of TARGET.
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) link: OsString,
 
-    /// Make a symbolic link.
+    /// Create a symbolic link.
     #[arg(short, long)]
     pub(crate) symbolic: bool,
 
-    /// Remove what stands under the further name first, unless it is a directory.
+    /// Remove an existing LINK first, unless it is a directory.
     #[arg(short, long)]
     pub(crate) force: bool,
 
@@ -121,7 +121,7 @@ pub(crate) struct LnFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Set the times of paths on a server; make files that are missing.
+/// Set file times on a server, creating missing files.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -133,29 +133,29 @@ pub(crate) struct TouchFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Make no file.
+    /// Do not create files.
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
 
-    /// Set the time of the last read only, unless -m is given too.
+    /// Set the access time only, unless -m is given too.
     #[arg(short = 'a')]
     pub(crate) access: bool,
 
-    /// Set the time of the last change only, unless -a is given too.
+    /// Set the modification time only, unless -a is given too.
     #[arg(short = 'm')]
     pub(crate) modified: bool,
 
-    /// This time instead of now: '2026-01-31 12:00', 2026-01-31T12:00:00Z, @SECONDS or now.
+    /// Time to use instead of now: '2026-01-31 12:00', 2026-01-31T12:00:00Z, @SECONDS or now.
     #[arg(short, long, value_name = "TIME", value_parser = time::parse,
         conflicts_with_all = ["stamp", "reference"])]
     pub(crate) date: Option<i64>,
 
-    /// This time instead of now, in digits.
+    /// Time to use instead of now, in digits.
     #[arg(short = 't', value_name = "[[CC]YY]MMDDhhmm[.ss]", value_parser = time::parse_stamp,
         conflicts_with = "reference")]
     pub(crate) stamp: Option<i64>,
 
-    /// The times of a local file, or of a path on a server, instead of now.
+    /// Use the times of a local file, or of a path on a server.
     #[arg(short, long, value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub(crate) reference: Option<OsString>,
 
@@ -163,10 +163,10 @@ pub(crate) struct TouchFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Set permissions of paths on a server.
+/// Change permissions on a server.
 ///
-/// MODE is octal (750) or says what changes (u+x,go-w, a=rX). Without u, g, o or a it is about
-/// all of them. With -R symbolic links in the tree are left alone.
+/// MODE is octal (750) or symbolic (u+x,go-w, a=rX). Without u, g, o or a, it applies to all of
+/// them. With -R, symbolic links in the tree are left alone.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -182,7 +182,7 @@ pub(crate) struct ChmodFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Everything in directories as well.
+    /// Change directories recursively.
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 
@@ -190,10 +190,10 @@ pub(crate) struct ChmodFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Set the owner and the group of paths on a server.
+/// Change owner and group on a server.
 ///
-/// They are numbers: the names of the server's accounts aren't known here. Most servers let only
-/// root give files away.
+/// Both are numbers, because the account names of the server aren't known here. On most servers
+/// only root may change the owner.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
@@ -203,7 +203,7 @@ Examples:
   xdfs chown -R :100 xdfs://host/runs               the group only"
 )]
 pub(crate) struct ChownFlags {
-    /// The number of the owner, of the group after a colon, or both.
+    /// The UID of the owner, the GID of the group after a colon, or both.
     #[arg(value_name = "UID[:GID]", value_parser = parse_owner)]
     pub(crate) owner: Owner,
 
@@ -211,11 +211,11 @@ pub(crate) struct ChownFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Everything in directories as well; symbolic links themselves then.
+    /// Change directories recursively, and symbolic links in them rather than their targets.
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 
-    /// Symbolic links themselves, not what they point to.
+    /// Change symbolic links themselves instead of their targets.
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
 
@@ -227,9 +227,9 @@ pub(crate) struct ChownFlags {
     pub(crate) help: Option<bool>,
 }
 
-/// Set the length of files on a server.
+/// Truncate or extend files on a server.
 ///
-/// What is cut off is gone; what is added reads as zeros. Files that are missing are made.
+/// Data beyond the new length is lost; added bytes read as zeros. Missing files are created.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -240,12 +240,12 @@ pub(crate) struct TruncateFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// The new length, or by how much it grows (+SIZE) or shrinks (-SIZE).
+    /// The new length, or how much to grow (+SIZE) or shrink (-SIZE) by.
     #[arg(short, long, value_name = "[+-]SIZE", value_parser = parse_new_length,
         allow_hyphen_values = true)]
     pub(crate) size: NewLength,
 
-    /// Make no file.
+    /// Do not create files.
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
 

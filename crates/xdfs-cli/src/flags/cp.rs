@@ -13,16 +13,18 @@ use crate::size;
 
 /// Copy files to or from a server.
 ///
-/// A place is a local path, '-' for standard input or output, or
-/// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path
-/// with the slashes of SOCKET as %2F. Exactly one side is a server. Several files go back to back
-/// in one session; then the target is a directory, and each file keeps its name in it.
+/// A place is a local path, '-' for standard input or output, or a URL:
+/// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
+/// with the slashes in SOCKET as %2F. Exactly one side must be a server. With several sources, the
+/// target is a directory in which each file keeps its name; they are copied back to back in one
+/// session.
 ///
-/// The target appears under its name only when all bytes have arrived, have been verified and are
-/// durable. Until then a hidden partial file beside it holds them, so that the same command goes
-/// on after an interruption of any kind. A source that has changed meanwhile starts over.
+/// The target appears under its name only once all its bytes have arrived, have been verified and
+/// are durable. Until then they are in a hidden partial file beside it, so that the same command
+/// resumes after an interruption of any kind. If the source has changed in the meantime, the copy
+/// starts over.
 ///
-/// Ctrl-C stops in an orderly way; a second one stops at once.
+/// Ctrl-C stops in an orderly way; a second Ctrl-C stops at once.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs cp [OPTIONS] SOURCE... TARGET",
@@ -47,91 +49,90 @@ pub(crate) struct CpFlags {
     #[command(flatten)]
     pub(crate) session: SessionFlags,
 
-    /// First byte of the source to copy.
+    /// Offset of the first byte to copy.
     ///
     /// An offset past the end of the source is an error.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse_size)]
     pub(crate) offset: u64,
 
-    /// Number of bytes to copy; up to the end of the source unless given.
+    /// Number of bytes to copy. Default: to the end of the source.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_size)]
     pub(crate) length: Option<u64>,
 
-    /// Most bytes a second over all channels, such as 400M (400,000,000); no bound unless given.
+    /// Limit in bytes per second over all channels, such as 400M (400,000,000). Default: none.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
-    /// Start over, even if a part of the file, or of the directory, has arrived earlier.
+    /// Start over instead of resuming.
     ///
-    /// What stands at the target by then is replaced with --force only.
+    /// An existing target is still replaced with --force only.
     #[arg(long)]
     pub(crate) no_resume: bool,
 
-    /// Read again what has arrived earlier, and send again what isn't as it was.
+    /// When resuming, verify the data that arrived earlier, and resend what differs.
     ///
-    /// What was durable is trusted to be so unless the machine of the target was started anew
-    /// since: then it is read again in any case. Reading takes as long as its disk takes. Of a
-    /// directory that concerns the files that are sent one by one, from half a MiB on.
+    /// Data that was durable is normally trusted, unless the target's machine has rebooted since;
+    /// then it is always verified. Verifying takes as long as the target's disk takes to read it.
+    /// In a directory this applies to the files that are sent one by one, from half a MiB on.
     #[arg(long, conflicts_with = "no_resume")]
     pub(crate) verify_resumed: bool,
 
     /// Digest of the whole file that both sides compute and compare.
     ///
-    /// Unless given it is crc64nvme, and blake3 with --protect clear. Whatever is chosen, each
-    /// block is checked on its way: by TLS, or with CRC-32C.
+    /// Default: crc64nvme, or blake3 with --protect clear. Whatever is chosen, each block is
+    /// checked in transit by TLS or with CRC-32C.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) digest: Option<DigestFlag>,
 
-    /// Copy directories with all that is in them.
+    /// Copy directories recursively.
     ///
-    /// Into the target if that is a directory, as 'cp -r' does; with a slash at the end of the
-    /// source only what is in it. Symbolic links stay links. Modes and times of the last change
-    /// are kept. What can't be copied is reported and counted, and the rest goes on; what may pass
-    /// is tried again at the end.
+    /// As with 'cp -r', a directory is copied into the target if that is a directory; with a slash
+    /// at the end of the source, only its contents are. Symbolic links stay links. Modes and
+    /// modification times are preserved. What can't be copied is reported and counted, and the rest
+    /// goes on; failures that may be temporary are retried at the end.
     ///
-    /// After an interruption of any kind the same command goes on: what was finished is neither
-    /// looked at again nor sent again. A file that changes meanwhile in a directory that was
-    /// finished isn't noticed: 'xdfs sync' does. After a run that came to its end with failures
-    /// everything is looked at again, and what isn't there in the same size and time is sent. What
-    /// is finished is remembered in XDFS_STATE_DIR (~/.local/state/xdfs unless set) until nothing
-    /// is left to do.
+    /// To resume after an interruption of any kind, run the same command again: what was finished
+    /// is neither rescanned nor resent. A file that changes later in a directory that was finished
+    /// goes unnoticed; 'xdfs sync' finds it. After a run that ended with failures, everything is
+    /// rescanned, and what differs in size or modification time is sent. The record of finished
+    /// work is kept in XDFS_STATE_DIR (default: ~/.local/state/xdfs) until nothing is left to do.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
-    /// Copy directories and keep all that can be kept: --recursive --owner --xattrs --hard-links.
-    /// That leaves out what --xattrs does, and the times of the last read.
+    /// Archive mode: --recursive --owner --xattrs --hard-links. It leaves out what --xattrs does,
+    /// and access times.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
 
-    /// Keep owner and group, by name where the other side knows it; that takes rights there.
+    /// Preserve owner and group, by name where the other side knows it. Needs privileges there.
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep extended attributes of users ('user.*') and access control lists. Those of the system
-    /// are left out without a word: security.*, file capabilities among them, and trusted.*.
+    /// Preserve extended attributes ('user.*') and access control lists. System attributes are left
+    /// out silently: security.*, which includes file capabilities, and trusted.*.
     #[arg(long)]
     pub(crate) xattrs: bool,
 
-    /// Keep the times of the last read.
+    /// Preserve access times.
     #[arg(long)]
     pub(crate) read_times: bool,
 
-    /// Keep several names of one file as such.
+    /// Preserve hard links.
     #[arg(long)]
     pub(crate) hard_links: bool,
 
-    /// When what was copied of a tree is durable.
+    /// When a copied tree is made durable.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
     pub(crate) durability: DurabilityFlag,
 
-    /// Replace a target that exists; it stays as it is until the new content is complete.
+    /// Replace an existing target; it stays intact until the new content is complete.
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// Ask both sides what would be done, print it, and write nothing.
+    /// Print what would be done, as far as both sides can tell, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -139,10 +140,10 @@ pub(crate) struct CpFlags {
     pub(crate) output: OutputFlags,
 }
 
-/// What is copied, and where to.
+/// The sources and the target.
 ///
-/// One list of words for the parser, which takes options between them so: it wouldn't between a
-/// list of sources and a target of its own.
+/// They are one list for the parser, because clap accepts options between the words of one list but
+/// not between a list of sources and a separate target.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Local files, '-' for standard input, or URLs of files on servers; at least one.
@@ -160,12 +161,11 @@ impl Args for Places {
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(OsString))
                 .value_hint(ValueHint::AnyPath)
-                .help("What to copy, and at the end where to: local files, URLs, or '-'")
+                .help("The sources, and last the target: local files, URLs, or '-'")
                 .long_help(
-                    "What to copy: local files, '-' for standard input, or URLs of files on \
-                     servers. The last word says where to: a URL, a local file or directory, or \
-                     '-' for standard output. If that is a directory, or ends in '/', the file \
-                     keeps its name in it.",
+                    "The sources: local files, '-' for standard input, or URLs. The last word is \
+                     the target: a URL, a local file or directory, or '-' for standard output. If \
+                     it is a directory, or ends in '/', a file keeps its name in it.",
                 ),
         )
     }
@@ -194,29 +194,29 @@ impl FromArgMatches for Places {
     }
 }
 
-/// When what was copied of a tree is durable.
+/// When a copied tree is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityFlag {
-    /// What a file has before it gets its name, many files at once: after a power cut each is the
-    /// old one, the new one or missing, and the same command goes on. All names before the end is
-    /// reported, or before they are remembered as finished, every few seconds.
+    /// Content before a file gets its name, many files at a time: after a power cut each file is
+    /// the old one, the new one or missing, and the same command resumes. Names before the end is
+    /// reported, and every few seconds before they are recorded as finished.
     Batch,
-    /// Likewise, and each name before the file counts as copied: slow.
+    /// The same, and each name before its file counts as copied; slow.
     Full,
-    /// Files of up to half a MiB, and other names, when the system comes to it: after a power
-    /// cut files may be empty or have holes, and a later run takes some of them for finished.
+    /// Files of up to half a MiB, and other names, whenever the system writes them: after a power
+    /// cut, files may be empty or have holes, and a later run takes some of them as finished.
     None,
 }
 
-/// The digests of a whole file, by the names that the command line takes.
+/// The digests of a whole file, by their names on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DigestFlag {
-    /// CRC-64/NVME, as S3 uses for full objects: finds every accident, costs nearly nothing.
+    /// CRC-64/NVME, as S3 uses for full objects; detects accidental changes at almost no cost.
     #[value(alias = "crc64")]
     Crc64nvme,
-    /// BLAKE3, cryptographic: finds intent as well, costs some processor time.
+    /// BLAKE3, cryptographic; detects tampering too, at some CPU cost.
     Blake3,
-    /// No digest of the whole.
+    /// No digest of the whole file.
     None,
 }
 

@@ -4,13 +4,13 @@ use clap::Args;
 
 use crate::size;
 
-/// Show on this machine that it works, and how fast.
+/// Run a self-contained demonstration on this machine.
 ///
-/// Starts a server on a free loopback port in a temporary directory, makes a small tree with one
+/// Starts a server on a free loopback port in a temporary directory, creates a small tree with one
 /// large file, uploads it over encrypted channels, breaks a channel in the middle of the large
-/// file, goes on, downloads everything, compares every byte, and prints the rates and what limited
-/// them. The directory is removed at the end, also after Ctrl-C. Exits with a failure if anything
-/// differs.
+/// file, continues, downloads everything, compares every byte, and prints the rates and what
+/// limited them. The directory is removed at the end, even after Ctrl-C. Exits with a failure if
+/// anything differs.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(after_help = "\
 It needs three times SIZE of space in the temporary directory (TMPDIR).

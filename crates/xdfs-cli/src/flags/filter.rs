@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueHint};
 use xdfs::{Fault, Filter, FilterRule};
 
-/// What is left out of a tree: rules in the order of the command line.
+/// Which parts of a tree are left out: rules in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterFlags {
     rules: Vec<FilterRule>,
@@ -33,16 +33,16 @@ impl Args for FilterFlags {
         command
             .arg(
                 pattern("exclude")
-                    .help("Leave out what a pattern matches, written as in a gitignore file")
+                    .help("Exclude what matches a pattern in gitignore syntax")
                     .long_help(
-                        "Leave out what a pattern matches, written as in a gitignore file: '*.o' \
-                         anywhere, '/a/b' from the root of the tree, 'd/' directories only, '**' \
-                         any number of directories.\n\nOf --exclude, --include and --filter-file, \
-                         in the order of the command line, the last rule that matches counts. A \
-                         directory that is left out is not looked into.",
+                        "Exclude what matches a pattern in gitignore syntax: '*.o' anywhere, \
+                         '/a/b' from the root of the tree, 'd/' for directories only, '**' for \
+                         any number of directories.\n\nOf --exclude, --include and \
+                         --filter-file, in the order of the command line, the last matching rule \
+                         applies. The scan does not enter excluded directories.",
                     ),
             )
-            .arg(pattern("include").help("Take in again what an earlier rule leaves out"))
+            .arg(pattern("include").help("Include what an earlier rule excludes"))
             .arg(
                 Arg::new("filter_file")
                     .long("filter-file")
@@ -50,7 +50,7 @@ impl Args for FilterFlags {
                     .value_hint(ValueHint::FilePath)
                     .value_parser(clap::value_parser!(PathBuf))
                     .action(ArgAction::Append)
-                    .help("Take rules from a file, one a line, as from a gitignore file"),
+                    .help("Read rules from a file in gitignore syntax"),
             )
     }
 

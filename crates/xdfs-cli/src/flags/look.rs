@@ -10,17 +10,16 @@ use super::{OutputFlags, SecurityFlags};
 use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
 use crate::size;
 
-/// What all commands about paths on servers have in common.
+/// The flags that all commands about paths on servers share.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PathFlags {
-    /// Print JSON lines on standard output; docs/json.md describes them.
+    /// Print JSON lines to standard output; docs/json.md describes them.
     ///
-    /// An object for each thing found or done, `error` for each failure, and at the end exactly
-    /// one `summary`.
+    /// One object for each result, `error` for each failure, and exactly one `summary` at the end.
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Say more, on standard error: the log of the engine; twice or three times for more still.
+    /// Print the engine's log to standard error; repeat for more.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -29,7 +28,7 @@ pub(crate) struct PathFlags {
 }
 
 impl PathFlags {
-    /// The same, as the console and the log know it.
+    /// The same, for the console and the log.
     pub(crate) fn output(&self) -> OutputFlags {
         OutputFlags {
             json: self.json,
@@ -39,14 +38,14 @@ impl PathFlags {
     }
 }
 
-/// List what is in directories on a server.
+/// List directories on a server.
 ///
-/// One name a line, in the order of the bytes of the names. What is named itself and is no
-/// directory comes first, then each directory. Owners and groups are shown as numbers, since the
-/// names of the server's accounts aren't known here.
+/// Prints one name per line, in byte order. Operands that aren't directories come first, then each
+/// directory. Owners and groups are numbers, because the account names of the server aren't known
+/// here.
 ///
-/// Names with control characters or bytes that aren't UTF-8 are quoted as a shell takes them
-/// ($'\n'); on a terminal so are names that a shell would take apart.
+/// Names with control characters or bytes that aren't UTF-8 are quoted for a shell ($'\n'); on a
+/// terminal so are names that a shell would split or expand.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
@@ -63,39 +62,39 @@ pub(crate) struct LsFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Show kind, permissions, links, owner, group, size and time, and where links point.
+    /// Long format: kind, permissions, links, owner, group, size, time, and link targets.
     #[arg(short)]
     pub(crate) long: bool,
 
-    /// Show names that begin with a dot as well.
+    /// Include names that begin with a dot.
     #[arg(short, long)]
     pub(crate) all: bool,
 
-    /// List directories in directories, too.
+    /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 
-    /// Show directories themselves, not what is in them.
+    /// List directories themselves, not their contents.
     #[arg(short, long)]
     pub(crate) directory: bool,
 
-    /// Show sizes as 1.5K, 23M, 4.0G (powers of 1024).
+    /// Print sizes as 1.5K, 23M, 4.0G (powers of 1024).
     #[arg(short, long)]
     pub(crate) human_readable: bool,
 
-    /// The newest first.
+    /// Sort by modification time, newest first.
     #[arg(short = 't', conflicts_with = "by_size")]
     pub(crate) by_time: bool,
 
-    /// The largest first.
+    /// Sort by size, largest first.
     #[arg(short = 'S')]
     pub(crate) by_size: bool,
 
-    /// The other way round.
+    /// Reverse the order.
     #[arg(short, long)]
     pub(crate) reverse: bool,
 
-    /// End each line with a zero byte and write names as they are.
+    /// End each line with a NUL byte, and print names unquoted.
     #[arg(short = '0', long, conflicts_with = "json")]
     pub(crate) zero: bool,
 
@@ -107,9 +106,9 @@ pub(crate) struct LsFlags {
     pub(crate) help: Option<bool>,
 }
 
-/// Show what is known of paths on a server.
+/// Show the attributes of paths on a server.
 ///
-/// Symbolic links are shown themselves unless -L is given.
+/// Symbolic links are not followed unless -L is given.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -128,9 +127,9 @@ pub(crate) struct StatFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Print files on a server.
+/// Print files on a server to standard output.
 ///
-/// They go to standard output one after the other, checked on their way as `xdfs cp` does it.
+/// They are printed one after the other, and checked in transit as by `xdfs cp`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -142,15 +141,15 @@ pub(crate) struct CatFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// First byte of each file to print.
+    /// Offset of the first byte of each file to print.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse_size)]
     pub(crate) offset: u64,
 
-    /// Number of bytes of each file; up to the end unless given.
+    /// Number of bytes of each file to print. Default: to the end.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_size)]
     pub(crate) length: Option<u64>,
 
-    /// Say more, on standard error: the log of the engine; twice or three times for more still.
+    /// Print the engine's log to standard error; repeat for more.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -158,10 +157,10 @@ pub(crate) struct CatFlags {
     pub(crate) security: SecurityFlags,
 }
 
-/// Find paths under directories on a server.
+/// Search directory trees on a server.
 ///
-/// Prints the path on the server of all that passes every test, in the order of the server.
-/// Symbolic links aren't followed. The tests may be written with one dash, as for find(1).
+/// Prints the server path of everything that passes all tests, in the server's order. Symbolic
+/// links aren't followed. Tests may be written with one dash, as for find(1).
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 A test with a number N takes +N for more and -N for less; a size is rounded up to its unit.
@@ -173,36 +172,36 @@ Examples:
   xdfs find xdfs://host/ -newer '2026-01-31 12:00'
   xdfs find xdfs://host/ -type d --maxdepth 1 --json")]
 pub(crate) struct FindFlags {
-    /// Where to begin, on servers.
+    /// Where to start, on servers.
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// The last part of the path matches: * for any text, ? for a character, [a-z] for one of some.
+    /// The file name matches a pattern: *, ? and [a-z], as in a shell.
     #[arg(long, value_name = "GLOB")]
     pub(crate) name: Option<OsString>,
 
-    /// It is of a kind: f file, d directory, l symbolic link, p pipe, s socket, b or c device.
+    /// The kind: f file, d directory, l symbolic link, p pipe, s socket, b or c device.
     #[arg(long = "type", value_name = "KIND", value_enum)]
     pub(crate) kind: Option<FindKind>,
 
-    /// Its size: a number and c (bytes), k, M or G; without a letter, blocks of 512 bytes.
+    /// The size: a number and c (bytes), k, M or G; without a letter, blocks of 512 bytes.
     #[arg(long, value_name = "[+-]N[ckMG]", value_parser = parse_size_test,
         allow_hyphen_values = true)]
     pub(crate) size: Option<SizeTest>,
 
-    /// Its content was changed N days (of 24 hours, rounded down) ago.
+    /// Modified N days ago (of 24 hours, rounded down).
     #[arg(long, value_name = "[+-]N", value_parser = parse_days, allow_hyphen_values = true)]
     pub(crate) mtime: Option<Days>,
 
-    /// Its content was changed after a time, such as '2026-01-31 12:00' or 2026-01-31T12:00:00Z.
+    /// Modified after a time, such as '2026-01-31 12:00' or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = crate::paths::time::parse)]
     pub(crate) newer: Option<i64>,
 
-    /// Go down so many levels at most; 0 looks at what is named only.
+    /// Descend at most this many levels; 0 tests the operands only.
     #[arg(long, value_name = "N")]
     pub(crate) maxdepth: Option<u32>,
 
-    /// End each path with a zero byte and write it as it is.
+    /// End each path with a NUL byte, and print it unquoted.
     #[arg(short = '0', long, conflicts_with = "json")]
     pub(crate) print0: bool,
 
@@ -210,9 +209,9 @@ pub(crate) struct FindFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Compute digests of files on a server, there.
+/// Compute digests of files on the server.
 ///
-/// Nothing but the digest travels. A line has the digest, two spaces and the path on the server.
+/// No file content is transferred. Each line has the digest, two spaces and the server path.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -223,7 +222,7 @@ pub(crate) struct SumFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Which digest.
+    /// The digest to compute.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = SumDigest::Blake3)]
     pub(crate) digest: SumDigest,
 
@@ -231,7 +230,7 @@ pub(crate) struct SumFlags {
     pub(crate) common: PathFlags,
 }
 
-/// The digests that a server computes.
+/// The digests that a server can compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SumDigest {
     /// BLAKE3, cryptographic.
@@ -250,7 +249,7 @@ impl From<SumDigest> for DigestKind {
     }
 }
 
-/// Show the space of the file systems that hold paths on a server.
+/// Show the free space of file systems on a server.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
@@ -263,7 +262,7 @@ pub(crate) struct DfFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Show sizes as 1.5K, 23M, 4.0G (powers of 1024) instead of KiB.
+    /// Print sizes as 1.5K, 23M, 4.0G (powers of 1024) instead of KiB.
     #[arg(short, long)]
     pub(crate) human_readable: bool,
 
@@ -275,10 +274,10 @@ pub(crate) struct DfFlags {
     pub(crate) help: Option<bool>,
 }
 
-/// Show how much space trees on a server take.
+/// Show the disk usage of files and directories on a server.
 ///
-/// Counts what is taken where it is stored, in KiB, for each directory with all that is in it. A
-/// file with several names counts once.
+/// Prints the allocated space in KiB of each directory with everything in it. A file with several
+/// hard links counts once.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
@@ -292,15 +291,15 @@ pub(crate) struct DuFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// Show the sum of each URL only.
+    /// Print only the total of each operand.
     #[arg(short, long)]
     pub(crate) summarize: bool,
 
-    /// Show sizes as 1.5K, 23M, 4.0G (powers of 1024) instead of KiB.
+    /// Print sizes as 1.5K, 23M, 4.0G (powers of 1024) instead of KiB.
     #[arg(short, long)]
     pub(crate) human_readable: bool,
 
-    /// Count the bytes of the content, not the space that they take.
+    /// Count file sizes instead of allocated space.
     #[arg(long)]
     pub(crate) apparent_size: bool,
 
@@ -312,7 +311,7 @@ pub(crate) struct DuFlags {
     pub(crate) help: Option<bool>,
 }
 
-/// Tests of `xdfs find` that people write with one dash.
+/// Tests of `xdfs find` that may be written with one dash.
 const TESTS: [&str; 7] = [
     "-name",
     "-type",

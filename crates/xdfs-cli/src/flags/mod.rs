@@ -36,6 +36,7 @@ pub(crate) use shell::ShellFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
+use crate::secret::TypedSecrets;
 use crate::size;
 
 /// The end of the help of the program.
@@ -49,11 +50,11 @@ Examples:
 
 See 'xdfs COMMAND --help' for the flags of a command.";
 
-/// Move files between machines over many parallel channels, resumable and verified.
+/// Move files between machines over parallel channels, with resume and verification.
 ///
-/// `xdfs serve` offers a directory, `xdfs cp` copies files to and from it. A copy that was
-/// interrupted goes on where it stopped when the same command runs again, and a target appears
-/// under its name only when it is complete and its digest has been verified.
+/// `xdfs serve` serves a directory and `xdfs cp` copies files to and from it. To resume an
+/// interrupted copy, run the same command again. A target appears under its name only once it is
+/// complete and its digest has been verified.
 #[derive(Debug, Parser)]
 #[command(
     name = "xdfs",
@@ -71,7 +72,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What the program can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory.
@@ -81,55 +82,55 @@ pub(crate) enum Command {
     Cp(CpFlags),
     /// Make a directory on one side equal to one on the other.
     Sync(SyncFlags),
-    /// Work on a server in one session, command by command.
+    /// Run commands on a server interactively, in one session.
     Shell(ShellFlags),
-    /// List what is in directories on a server.
+    /// List directories on a server.
     Ls(LsFlags),
-    /// Show what is known of paths on a server.
+    /// Show the attributes of paths on a server.
     Stat(StatFlags),
-    /// Print files on a server.
+    /// Print files on a server to standard output.
     Cat(CatFlags),
-    /// Find paths under directories on a server.
+    /// Search directory trees on a server.
     Find(FindFlags),
-    /// Compute digests of files on a server, there.
+    /// Compute digests of files on the server.
     Sum(SumFlags),
-    /// Show the space of the file systems that hold paths on a server.
+    /// Show the free space of file systems on a server.
     Df(DfFlags),
-    /// Show how much space trees on a server take.
+    /// Show the disk usage of files and directories on a server.
     Du(DuFlags),
-    /// Make directories on a server.
+    /// Create directories on a server.
     Mkdir(MkdirFlags),
-    /// Remove files, and with -r trees, on a server.
+    /// Remove files on a server, or trees with -r.
     Rm(RmFlags),
-    /// Give paths on a server other names.
+    /// Rename or move paths on a server.
     Mv(MvFlags),
-    /// Give a file on a server a further name, or make a symbolic link.
+    /// Create a hard or symbolic link on a server.
     Ln(LnFlags),
-    /// Set the times of paths on a server; make files that are missing.
+    /// Set file times on a server, creating missing files.
     Touch(TouchFlags),
-    /// Set permissions of paths on a server.
+    /// Change permissions on a server.
     Chmod(ChmodFlags),
-    /// Set the owner and the group of paths on a server.
+    /// Change owner and group on a server.
     Chown(ChownFlags),
-    /// Set the length of files on a server.
+    /// Truncate or extend files on a server.
     Truncate(TruncateFlags),
-    /// Measure the rate to or from a server, memory to memory.
+    /// Measure the throughput to or from a server, memory to memory.
     Perf(PerfFlags),
-    /// Show on this machine that it works, and how fast.
+    /// Run a self-contained demonstration on this machine.
     Demo(DemoFlags),
-    /// Say who you are at a server.
+    /// Show how a server identifies you.
     Whoami(WhoamiFlags),
-    /// Make a key to show who you are.
+    /// Create a key to authenticate with.
     Keygen(KeygenFlags),
-    /// List, add and remove the servers that are believed.
+    /// List, add and remove trusted servers.
     Trust {
-        /// What to do.
+        /// The action.
         #[command(subcommand)]
         command: TrustCommand,
     },
-    /// Add, list and remove users who have passwords, on the machine of the server.
+    /// Manage users with passwords, on the server's machine.
     User {
-        /// What to do.
+        /// The action.
         #[command(subcommand)]
         command: UserCommand,
     },
@@ -149,31 +150,31 @@ Examples:
 Examples:
   xdfs man ~/.local/share/man/man1          then: man xdfs-cp")]
     Man {
-        /// The directory, which is made if it is missing.
+        /// The directory; created if missing.
         #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
         dir: PathBuf,
     },
 }
 
-/// How much is printed. Shared by the commands that move bytes.
+/// Output options of the commands that transfer data.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct OutputFlags {
-    /// Print JSON lines on standard output instead of progress.
+    /// Print JSON lines to standard output instead of progress.
     ///
-    /// One object a line with `"schema": 1` and a `type`: `progress` while it goes on, `file` for
-    /// each file, `error` for each failure, and at the end exactly one `result`. docs/json.md
+    /// One object per line with `"schema": 1` and a `type`: `progress` during a transfer, `file`
+    /// for each file, `error` for each failure, and exactly one `result` at the end. docs/json.md
     /// describes them all.
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print nothing but errors.
+    /// Print errors only.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say more, on standard error; twice or three times for more still.
+    /// Print more to standard error; repeat for more.
     ///
-    /// Once: retries, digests and what limited the rate, and the log of the engine at level info.
-    /// Twice: level debug. Three times: level trace.
+    /// Once: retries, digests, what limited the rate, and the engine's log at level info. Twice:
+    /// level debug. Three times: level trace.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -190,10 +191,10 @@ impl OutputFlags {
     }
 }
 
-/// How a session is opened. Shared by the commands that move bytes.
+/// Session options of the commands that transfer data.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SessionFlags {
-    /// Number of parallel channels, 1 to 4096; picked by itself unless given.
+    /// Number of parallel channels, 1 to 4096. Default: automatic.
     #[arg(
         short = 'n',
         long,
@@ -202,16 +203,16 @@ pub(crate) struct SessionFlags {
     )]
     pub(crate) channels: Option<u32>,
 
-    /// Size of a block, a power of two from 4K to 16M; picked by itself unless given.
+    /// Block size, a power of two from 4K to 16M. Default: automatic.
     ///
-    /// A block is what is checked, sent again and resumed as one. The server may lower it.
+    /// A block is the unit of checking, retransmission and resumption. The server may lower it.
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_block_size)]
     pub(crate) block_size: Option<u32>,
 
-    /// Socket buffer of each channel, 4K to 1G; left to the system unless given.
+    /// Socket buffer size of each channel, 4K to 1G. Default: tuned by the system.
     ///
-    /// Systems tune it by themselves. A value of your own is useful where they stop below the
-    /// product of rate and round-trip time, divided by the number of channels.
+    /// Set it where the system's own tuning stops below the bandwidth-delay product divided by the
+    /// number of channels.
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
     pub(crate) window: Option<u32>,
 
@@ -220,7 +221,7 @@ pub(crate) struct SessionFlags {
 }
 
 impl SessionFlags {
-    /// The same, for the library; who is who is decided for each server.
+    /// The same options for the library, without security, which depends on the server.
     pub(crate) fn client_options(&self) -> xdfs::ClientOptions {
         xdfs::ClientOptions {
             channels: self.channels,
@@ -231,80 +232,84 @@ impl SessionFlags {
     }
 }
 
-/// Which servers are believed, and how the user shows who it is.
+/// Which servers to trust, and how to authenticate to them.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Security")]
 pub(crate) struct SecurityFlags {
-    /// Show who you are with this OpenSSH private key. Default: a key of xdfs's own.
+    /// What `-` stood for, once it was typed.
+    #[arg(skip)]
+    pub(crate) typed: TypedSecrets,
+
+    /// Authenticate with this OpenSSH private key. Default: xdfs's own key.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key: Option<PathBuf>,
 
-    /// Show who you are with the first key of the ssh-agent.
+    /// Authenticate with the first key in the ssh-agent.
     #[arg(long, conflicts_with = "key")]
     pub(crate) agent: bool,
 
-    /// Show who you are with the password in the first line of a file; '-' asks for it.
+    /// Authenticate with the password on the first line of a file; '-' prompts for it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Show who you are with the bearer token in a file.
+    /// Authenticate with the bearer token in a file.
     ///
-    /// Without it, the variables BEARER_TOKEN and BEARER_TOKEN_FILE are looked at. What they say is
-    /// shown to servers only that are known, pinned or vouched for.
+    /// Without this flag, BEARER_TOKEN and BEARER_TOKEN_FILE are tried. A token from these
+    /// variables is sent only to servers that are known, pinned or vouched for by a certificate.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Come in by the ticket in the first line of a file; '-' asks for it.
+    /// Authenticate with the ticket on the first line of a file; '-' prompts for it.
     ///
-    /// It is what `xdfs serve --ticket` printed: ticket=SECRET&pin=FINGERPRINT. Without the flag,
-    /// the variable XDFS_TICKET is looked at, whose pin has to be right, or the server known.
+    /// A ticket is what `xdfs serve --ticket` prints: ticket=SECRET&pin=FINGERPRINT. Without this
+    /// flag, XDFS_TICKET is tried; then the server must match its pin or be known.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ticket_file: Option<PathBuf>,
 
-    /// Show nothing: for what is open to everybody. The same as xdfs://anonymous@HOST/.
+    /// Do not authenticate, for public data. The same as xdfs://anonymous@HOST/.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "ticket_file",
         "cert"])]
     pub(crate) anonymous: bool,
 
-    /// Show who you are with the X.509 certificate chain in a PEM file.
+    /// Authenticate with the X.509 certificate chain in a PEM file.
     #[arg(long, value_name = "FILE", requires = "cert_key", value_hint = ValueHint::FilePath)]
     pub(crate) cert: Option<PathBuf>,
 
-    /// The private key of --cert, as PEM.
+    /// The private key for --cert, as PEM.
     #[arg(long, value_name = "FILE", requires = "cert", value_hint = ValueHint::FilePath)]
     pub(crate) cert_key: Option<PathBuf>,
 
-    /// Believe servers whose certificates these authorities (PEM) vouch for, and no new ones.
+    /// Trust servers whose certificates these authorities (PEM) signed, and no new servers.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
 
-    /// Believe the server with this key and no other, as printed by `xdfs serve`.
+    /// Trust only the server with this key fingerprint, as printed by `xdfs serve`.
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) pin: Option<xdfs::security::Fingerprint>,
 
-    /// Refuse servers that are not known yet, instead of remembering their keys.
+    /// Refuse unknown servers instead of remembering their keys.
     #[arg(long)]
     pub(crate) known_only: bool,
 
-    /// How payload travels: private (as by default), or clear beside the protection.
+    /// Protection of the payload: private (the default), or clear.
     ///
-    /// With `clear`, who you are and everything but the content of large files is protected as
-    /// ever; that can be read by who listens on the way, and is guarded by BLAKE3 unless --digest
-    /// names another digest, which somebody in between can forge. Only servers that were started
-    /// with `--protect clear` take it.
+    /// With `clear`, the content of large files is sent unencrypted; authentication and everything
+    /// else stay protected. An eavesdropper can read that content. It is checked with BLAKE3 unless
+    /// --digest selects another digest, which an attacker on the path can forge. Only servers
+    /// started with `--protect clear` accept it.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 
     /// Open channels without encryption and authentication.
     ///
-    /// Only servers that were started with --insecure take them.
+    /// Only servers started with --insecure accept them.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
         "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
 }
 
 impl SecurityFlags {
-    /// Whether one of those was given that show who the user is.
+    /// Whether a credential was given.
     pub(crate) fn names_credentials(&self) -> bool {
         let files = [
             &self.key,
@@ -317,14 +322,14 @@ impl SecurityFlags {
     }
 }
 
-/// How payload travels.
+/// Protection of the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LevelFlag {
-    /// Protected like everything else.
+    /// Encrypted, like everything else.
     #[default]
     Private,
-    /// Beside the protection, with check values.
+    /// Unencrypted, with checksums.
     Clear,
 }
 

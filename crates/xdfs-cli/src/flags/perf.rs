@@ -7,12 +7,12 @@ use clap::{Args, ValueHint};
 use super::{OutputFlags, SessionFlags};
 use crate::size;
 
-/// Measure the rate to or from a server, memory to memory.
+/// Measure the throughput to or from a server, memory to memory.
 ///
-/// Any `xdfs serve` takes part, without settings. Zeros that exist only in memory go through the
-/// whole protocol and engine: every block carries its CRC-32C and is checked by the other side.
-/// Nothing is read from or written to a disk, and no digest of the whole is computed because
-/// nothing rests anywhere. What is measured is the network, the processors and this program.
+/// Works with any `xdfs serve`, without settings. Zeros generated in memory pass through the whole
+/// protocol and engine: every block carries a CRC-32C that the other side checks. No disk is read
+/// or written, and no digest of the whole is computed. The result measures the network, the
+/// processors and this program.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs perf [OPTIONS] xdfs://HOST[:PORT]",
@@ -37,7 +37,7 @@ pub(crate) struct PerfFlags {
     #[arg(long)]
     pub(crate) download: bool,
 
-    /// Stop after so many bytes.
+    /// Stop after this many bytes.
     #[arg(
         long,
         value_name = "SIZE",
@@ -46,7 +46,7 @@ pub(crate) struct PerfFlags {
     )]
     pub(crate) bytes: Option<u64>,
 
-    /// Stop after so many seconds, such as 0.5; 10 unless --bytes is given.
+    /// Stop after this many seconds, such as 0.5. Default: 10, unless --bytes is given.
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub(crate) seconds: Option<Duration>,
 
@@ -59,7 +59,7 @@ pub(crate) struct PerfFlags {
 
 /// Reads a time in seconds, from a millisecond to a day.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.001..=86_400.0).contains(&seconds) {
         return Err("it is from 0.001 to 86400 seconds".into());
     }

@@ -11,18 +11,18 @@ use super::LevelFlag;
 
 /// Serve a directory.
 ///
-/// Clients read and write beneath the root and nowhere else: paths are resolved by the kernel
-/// beneath it, so that neither '..' nor a symbolic link leads out. A root that holds the server's
-/// own files, or the keys and settings of who starts it, is refused: a home directory, mostly.
+/// Clients read and write beneath the root and nowhere else: the kernel resolves paths beneath it,
+/// so that neither '..' nor a symbolic link leads out. A root that contains the server's own files,
+/// or the keys or settings of the user who starts it, is refused; a home directory usually does.
 ///
-/// All channels are encrypted (TLS 1.3), and clients show who they are: your own key is let in
-/// without any set-up, so are those in authorized_keys in the server's folder and in ~/.ssh, users
-/// with passwords (`xdfs user add`) and who has a ticket.
+/// All channels are encrypted (TLS 1.3), and clients authenticate. Your own key is accepted without
+/// any set-up, and so are the keys in authorized_keys in the server's folder and in ~/.ssh, users
+/// with passwords (`xdfs user add`) and holders of tickets.
 ///
-/// Prints one line 'listening on ADDR' for each address, with its real port, then one line
-/// 'serving DIR', and what clients see of the server's key. SIGTERM and Ctrl-C drain: no new
-/// session is taken, running ones get the grace period to end, and what is left then can be resumed
-/// later. A second signal ends them at once.
+/// Prints a line 'listening on ADDR' with the actual port for each address, then a line 'serving
+/// DIR', and the fingerprint of the server's key. SIGTERM and Ctrl-C drain the server: it accepts
+/// no new sessions, and running ones get the grace period to end; whatever is left can be resumed
+/// later. A second signal ends all sessions at once.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The file of --config is TOML; flags go before it:
@@ -77,17 +77,17 @@ Examples:
   xdfs serve --listen unix:/run/xdfs.sock
   xdfs serve --config /etc/xdfs.toml")]
 pub(crate) struct ServeFlags {
-    /// Where to listen: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
+    /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
-    /// Port 0 takes a free one. Default: 127.0.0.1:2799.
+    /// Port 0 picks a free port. Default: 127.0.0.1:2799.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) listen: Vec<Address>,
 
-    /// The directory to serve. Default: the current one.
+    /// The directory to serve. Default: the current directory.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Option<PathBuf>,
 
-    /// Refuse everything that writes.
+    /// Refuse all writes.
     #[arg(
         long,
         value_name = "BOOL",
@@ -99,8 +99,8 @@ pub(crate) struct ServeFlags {
 
     /// Serve without encryption and authentication.
     ///
-    /// Everybody who reaches the address can then read and, unless --read-only is given, write
-    /// all that lies beneath the root. Clients have to say --insecure too.
+    /// Anyone who can reach the address can then read and, without --read-only, write everything
+    /// beneath the root. Clients must use --insecure too.
     #[arg(
         long,
         value_name = "BOOL",
@@ -110,24 +110,24 @@ pub(crate) struct ServeFlags {
     )]
     pub(crate) insecure: Option<bool>,
 
-    /// The least that clients get away with: private, or clear for payload beside the protection.
+    /// The minimum protection that clients must use: private, or clear for unencrypted payload.
     ///
-    /// With `clear`, clients may ask for it by `--protect clear`; what it gives up is said there.
-    /// Default: private.
+    /// With `clear`, clients may use `--protect clear`; its help says what that gives up. Default:
+    /// private.
     #[arg(long, value_name = "LEVEL", value_enum, conflicts_with = "insecure")]
     pub(crate) protect: Option<LevelFlag>,
 
-    /// Print a ticket for another machine that lets it in once, within a day.
+    /// Print a ticket that admits one client once, within a day.
     ///
-    /// It is given to a command there by `--ticket-file`, or the variable XDFS_TICKET.
+    /// Pass it to a command there with `--ticket-file` or the variable XDFS_TICKET.
     #[arg(long, conflicts_with = "insecure")]
     pub(crate) ticket: bool,
 
-    /// Most sessions at once. Default: 256.
+    /// Maximum number of concurrent sessions. Default: 256.
     #[arg(long, value_name = "N", value_parser = parse_sessions)]
     pub(crate) sessions_max: Option<usize>,
 
-    /// Seconds that running sessions get to end after a signal. Default: 10.
+    /// Seconds that running sessions have to end after a signal. Default: 10.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) grace: Option<u32>,
 
@@ -135,7 +135,7 @@ pub(crate) struct ServeFlags {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
-    /// What goes to the log on standard error.
+    /// Log level on standard error.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]
     pub(crate) log: LogLevel,
 
@@ -163,9 +163,9 @@ impl ServeFlags {
 pub(crate) enum LogLevel {
     /// Nothing.
     Off,
-    /// What the server could not do.
+    /// Operations that failed.
     Error,
-    /// What somebody should look at.
+    /// Conditions that need attention.
     Warn,
     /// Sessions and transfers.
     Info,

@@ -9,17 +9,17 @@ use super::cp::DigestFlag;
 use super::{DurabilityFlag, FilterFlags, OutputFlags, SessionFlags};
 use crate::size;
 
-/// Make one directory equal to another: move what differs, and no more.
+/// Make one directory equal to another, transferring only differences.
 ///
-/// One side is a directory on this machine, the other xdfs://[user@]host[:port]/path. What is in
-/// SOURCE goes into TARGET, which is made if it is missing; a slash at the end of either changes
-/// nothing. Symbolic links stay links and are compared by what they say. Modes and times of the
-/// last change are kept; where only they differ nothing else is sent.
+/// One side is a local directory, the other xdfs://[user@]host[:port]/path. The contents of SOURCE
+/// go into TARGET, which is created if missing; a slash at the end of either changes nothing.
+/// Symbolic links stay links and are compared by their text. Modes and modification times are
+/// preserved; where only these differ, no content is sent.
 ///
-/// What fails is reported and counted, and the rest goes on; but then nothing is deleted. What is
-/// beneath a directory of SOURCE that can't be listed stays at the target in any case.
+/// Failures are reported and counted, and the rest goes on, but then nothing is deleted. What lies
+/// below a directory of SOURCE that can't be listed is never deleted from the target.
 ///
-/// Ctrl-C stops in an orderly way; a second one stops at once.
+/// Ctrl-C stops in an orderly way; a second Ctrl-C stops at once.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs sync [OPTIONS] SOURCE TARGET",
@@ -38,85 +38,85 @@ Examples:
   xdfs sync --json tree xdfs://host/tree | jq 'select(.type == \"sync\")'"
 )]
 pub(crate) struct SyncFlags {
-    /// The directory that is right: a local one, or the URL of one on a server.
+    /// The directory to copy from: a local path, or a URL.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath)]
     pub(crate) source: OsString,
 
-    /// The directory that is to become equal to it.
+    /// The directory to make equal to it.
     #[arg(value_name = "TARGET", value_hint = ValueHint::DirPath)]
     pub(crate) target: OsString,
 
-    /// How files are compared that are on both sides.
+    /// How to compare files that are on both sides.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = CompareFlag::SizeTime)]
     pub(crate) compare: CompareFlag,
 
-    /// Delete what is in TARGET and not in SOURCE, when everything else succeeded.
+    /// Delete what is in TARGET and not in SOURCE, once everything else has succeeded.
     ///
-    /// What the filter leaves out stays, and the directories above it. Files and directories
+    /// What the filter excludes stays, and so do the directories above it. Files and directories
     /// replace each other only with this flag. An empty or missing SOURCE is refused.
     #[arg(long)]
     pub(crate) delete: bool,
 
-    /// Delete nothing at all if more names than this would be deleted.
+    /// Delete nothing if more names than this would be deleted.
     #[arg(long, value_name = "N", requires = "delete")]
     pub(crate) max_delete: Option<u64>,
 
-    /// With --delete, take an empty or missing SOURCE for what it is: TARGET becomes empty.
+    /// With --delete, accept an empty or missing SOURCE: TARGET becomes empty.
     #[arg(short, long, requires = "delete")]
     pub(crate) force: bool,
 
-    /// Of large files that changed, send only what their old version hasn't.
+    /// For large files that changed, send only the differences.
     ///
-    /// For files of 1 MiB and more that are on both sides, if a quarter of the new one is found in
-    /// the old one, wherever it is there. Both sides read their version for that, and the target
-    /// copies what it has: it pays where sending takes longer than reading, as on most wide-area
-    /// links and on few local ones. A digest is checked also with --digest none.
+    /// This applies to files of 1 MiB and more that are on both sides, if at least a quarter of the
+    /// new version is found somewhere in the old one. Both sides read their version, and the target
+    /// copies what it already has. It pays off where sending takes longer than reading, as on most
+    /// wide-area links and few local ones. A digest is checked even with --digest none.
     #[arg(long)]
     pub(crate) delta: bool,
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
 
-    /// Print one line for each thing that would be done, and write nothing.
+    /// Print one line for each step that would be done, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Keep all that can be kept: --owner --xattrs --hard-links. That leaves out what --xattrs
-    /// does, and the times of the last read.
+    /// Archive mode: --owner --xattrs --hard-links. It leaves out what --xattrs does, and access
+    /// times.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// Keep owner and group; that takes rights there. Compared by their numbers.
+    /// Preserve owner and group, compared by number. Needs privileges on the target.
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep extended attributes of users ('user.*') and access control lists of what is moved.
-    /// Those of the system are left out without a word: security.*, file capabilities among them,
-    /// and trusted.*.
+    /// Preserve extended attributes ('user.*') and access control lists of what is transferred.
+    /// System attributes are left out silently: security.*, which includes file capabilities, and
+    /// trusted.*.
     #[arg(long)]
     pub(crate) xattrs: bool,
 
-    /// Keep several names of one file as such among what is moved.
+    /// Preserve hard links among what is transferred.
     #[arg(long)]
     pub(crate) hard_links: bool,
 
-    /// When what was moved is durable.
+    /// When the transferred data is made durable.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
     pub(crate) durability: DurabilityFlag,
 
-    /// Digest of large files on their way, and of --compare digest (BLAKE3 if none).
+    /// Digest of large files in transit, and for --compare digest (BLAKE3 if none).
     ///
-    /// Unless given it is crc64nvme, and blake3 on their way with --protect clear.
+    /// Default: crc64nvme, or blake3 in transit with --protect clear.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) digest: Option<DigestFlag>,
 
-    /// Most bytes a second over all channels, such as 400M (400,000,000); no bound unless given.
+    /// Limit in bytes per second over all channels, such as 400M (400,000,000). Default: none.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
-    /// Read again what has arrived earlier of large files, and send again what isn't as it was.
+    /// When resuming large files, verify the data that arrived earlier, and resend what differs.
     ///
-    /// That happens in any case if the machine of the target was started anew since.
+    /// This always happens if the target's machine has rebooted since.
     #[arg(long)]
     pub(crate) verify_resumed: bool,
 
@@ -127,13 +127,13 @@ pub(crate) struct SyncFlags {
     pub(crate) output: OutputFlags,
 }
 
-/// How files are compared.
+/// How to compare files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareFlag {
-    /// By size and time of the last change.
+    /// By size and modification time.
     #[value(name = "size+time")]
     SizeTime,
-    /// By size and a digest of the content, which each side computes.
+    /// By size and a digest of the content, computed by each side.
     Digest,
 }
 

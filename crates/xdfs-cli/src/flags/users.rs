@@ -7,9 +7,10 @@ use xdfs::security::Fingerprint;
 
 use super::SecurityFlags;
 
-/// Say who you are at a server.
+/// Show how a server identifies you.
 ///
-/// Opens a session and prints the name that the server knows you by, and what is seen of its key.
+/// Opens a session, and prints the name that the server knows you by and the fingerprint of its
+/// key.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,10 +25,10 @@ pub(crate) struct WhoamiFlags {
     pub(crate) security: SecurityFlags,
 }
 
-/// Make a key to show who you are.
+/// Create a key to authenticate with.
 ///
-/// Writes an Ed25519 key in the form of OpenSSH, and the public key beside it, which is what a
-/// server has to get. `xdfs cp` makes one by itself where there is none.
+/// Writes an Ed25519 key in OpenSSH format, and next to it the public key, which the server needs.
+/// `xdfs cp` creates one by itself if there is none.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,21 +41,21 @@ pub(crate) struct KeygenFlags {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// What to do with the servers that are believed.
+/// The actions of `xdfs trust`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Print the servers that are known, and what is seen of their keys.
+    /// List the known servers and the fingerprints of their keys.
     List,
-    /// Believe a server with this key.
+    /// Trust a server with this key.
     Add {
         /// The server: HOST, HOST:PORT or [IPV6]:PORT.
         #[arg(value_name = "HOST")]
         host: String,
-        /// What is seen of its key, as printed by `xdfs serve`.
+        /// The fingerprint of its key, as printed by `xdfs serve`.
         #[arg(value_name = "FINGERPRINT")]
         fingerprint: Fingerprint,
     },
-    /// Forget the keys of a server.
+    /// Remove the keys of a server.
     Remove {
         /// The server, as in the list.
         #[arg(value_name = "HOST")]
@@ -62,24 +63,24 @@ pub(crate) enum TrustCommand {
     },
 }
 
-/// What to do with users who have passwords.
+/// The actions of `xdfs user`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Add a user; the password is asked for, or read from standard input.
+    /// Add a user; prompts for the password, or reads it from standard input.
     Add {
         /// The name of the user.
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Print the names of the users who have passwords.
+    /// List the users with passwords.
     List,
-    /// Change a password; it is asked for, or read from standard input.
+    /// Change a password; prompts for it, or reads it from standard input.
     Passwd {
         /// The name of the user.
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Remove a user and the password.
+    /// Remove a user.
     Remove {
         /// The name of the user.
         #[arg(value_name = "NAME")]

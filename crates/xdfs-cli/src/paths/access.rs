@@ -3,7 +3,7 @@
 use xdfs::{Answer, Attributes, Call, Client, Fault, FileKind};
 
 use super::operand::{Operand, last_part};
-use super::walk::{Found, Step, Walk};
+use super::walk::{Walk, WalkEntry, WalkStep};
 use super::work::{InFlight, Work, stat};
 use crate::context::Context;
 use crate::flags::{ChmodFlags, ChownFlags};
@@ -21,7 +21,7 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
         client.call(set(&operand.path, &attributes))?;
         if flags.recursive {
             // The permissions of a link are of no use, and what it points to isn't in the tree.
-            let below = |found: &Found| {
+            let below = |found: &WalkEntry| {
                 let is_link = found.attributes.kind == FileKind::Symlink;
                 (!is_link).then(|| set(&found.path, &found.attributes))
             };
@@ -48,7 +48,7 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
         client.call(set(&operand.path, follow))?;
         if flags.recursive {
             let attributes = stat(&client, &operand.path, false)?;
-            let below = |found: &Found| Some(set(&found.path, false));
+            let below = |found: &WalkEntry| Some(set(&found.path, false));
             change_below(work, &client, operand, attributes, below);
         }
         work.done(operand);
@@ -63,9 +63,9 @@ fn change_below(
     client: &Client,
     operand: &Operand,
     attributes: Attributes,
-    call_for: impl Fn(&Found) -> Option<Call>,
+    call_for: impl Fn(&WalkEntry) -> Option<Call>,
 ) {
-    let start = Found {
+    let start = WalkEntry {
         name: last_part(&operand.path).to_vec(),
         path: operand.path.clone(),
         attributes,
@@ -80,7 +80,7 @@ fn change_below(
     // No listing ahead: a directory is changed before it is looked into, as that may allow it.
     for step in Walk::new(client, start, u32::MAX, 0) {
         match step {
-            Step::Entry(found) if found.depth > 0 => {
+            WalkStep::Entry(found) if found.depth > 0 => {
                 let Some(call) = call_for(&found) else {
                     continue;
                 };
@@ -91,8 +91,8 @@ fn change_below(
                     tell(work, earliest);
                 }
             }
-            Step::Entry(_) | Step::Left(_) => {}
-            Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+            WalkStep::Entry(_) | WalkStep::Left(_) => {}
+            WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
         }
     }
     while let Some(outcome) = calls.pop() {

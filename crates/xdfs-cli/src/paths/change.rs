@@ -33,8 +33,8 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
         };
         let made = change(&*work.client(operand)?, call);
         made.map_err(|fault| match fault.code {
-            Code::AlreadyExists => fault.hint("use --parents to take it as it is"),
-            Code::NotFound => fault.hint("use --parents to make the directories above it"),
+            Code::AlreadyExists => fault.hint("use --parents to accept it"),
+            Code::NotFound => fault.hint("use --parents to create its parent directories"),
             _ => fault,
         })?;
         work.done(operand);
@@ -51,7 +51,7 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
             let cause = "the root of a server is never removed";
             return Err(Fault::new(Code::InvalidArgument, "remove", cause)
                 .path(&operand.path)
-                .hint("name what is in it"));
+                .hint("name its contents"));
         }
         match remove(&*work.client(operand)?, operand, flags) {
             Err(fault) if flags.force && fault.code == Code::NotFound => {}
@@ -71,7 +71,7 @@ fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fau
     let is_directory = stat(client, &path, false)?.kind == FileKind::Directory;
     if !is_directory {
         if operand.is_written_as_directory() {
-            let cause = "it is no directory";
+            let cause = "not a directory";
             return Err(Fault::new(Code::NotDirectory, "remove", cause).path(path));
         }
         return change(client, Call::RemoveFile { path });
@@ -82,9 +82,9 @@ fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fau
     if flags.dir {
         return change(client, Call::RemoveDirectory { path });
     }
-    Err(Fault::new(Code::IsDirectory, "remove", "it is a directory")
+    Err(Fault::new(Code::IsDirectory, "remove", "is a directory")
         .path(path)
-        .hint("use -r to remove it with everything in it, or -d if it is empty"))
+        .hint("use -r to remove it with its contents, or -d if it is empty"))
 }
 
 /// Where something goes that is put under, or into, a target.
@@ -98,7 +98,7 @@ fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result
     match found {
         Some(FileKind::Directory) => Ok(join(&target.path, name)),
         _ if into => {
-            let cause = "the target is no directory";
+            let cause = "the target is not a directory";
             Err(Fault::new(Code::NotDirectory, "look at the target", cause).path(&target.path))
         }
         _ => Ok(target.path.clone()),
@@ -130,7 +130,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             return Err(two_servers("rename"));
         }
         if is_root(&source.path) {
-            let cause = "the root of a server keeps its place";
+            let cause = "the root of a server can't be moved";
             return Err(Fault::new(Code::InvalidArgument, "rename", cause).path(&source.path));
         }
         let client = work.client(source)?;
@@ -309,12 +309,7 @@ pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
             Err(fault) => return Err(fault),
         };
         let length = flags.size.of(bytes).ok_or_else(|| {
-            Fault::new(
-                Code::InvalidArgument,
-                "set the length",
-                "there is no such length",
-            )
-            .path(&path)
+            Fault::new(Code::InvalidArgument, "set the length", "no such length").path(&path)
         })?;
         change(&client, Call::Truncate { path, length })?;
         work.done(operand);

@@ -160,7 +160,7 @@ pub(crate) fn parse_owner(text: &str) -> Result<Owner, String> {
         whole(text)
             .and_then(|number| u32::try_from(number).ok())
             .filter(|&number| number != u32::MAX)
-            .ok_or_else(|| format!("'{text}' is no number; names of accounts are not looked up"))
+            .ok_or_else(|| format!("'{text}' is not a number; account names are not looked up"))
     };
     let owner = Owner {
         uid: if uid.is_empty() && gid.is_some() {

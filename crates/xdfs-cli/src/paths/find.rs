@@ -1,10 +1,10 @@
 //! `xdfs find`.
 
 use super::glob::Glob;
-use super::json::Said;
+use super::json::PathRecord;
 use super::operand::last_part;
 use super::time;
-use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
+use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use super::work::{Work, stat};
 use crate::context::Context;
 use crate::flags::FindFlags;
@@ -17,7 +17,7 @@ struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    fn hold(&self, found: &Found) -> bool {
+    fn hold(&self, found: &WalkEntry) -> bool {
         let (flags, a) = (self.flags, &found.attributes);
         flags.kind.is_none_or(|kind| kind.holds(a.kind))
             && flags.size.is_none_or(|size| size.holds(a.size))
@@ -48,7 +48,7 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let path = operand.path.clone();
-        let start = Found {
+        let start = WalkEntry {
             attributes: stat(&client, &path, false)?,
             name: last_part(&path).to_vec(),
             path,
@@ -57,17 +57,18 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
         let depth_max = flags.maxdepth.unwrap_or(u32::MAX);
         for step in Walk::new(&*client, start, depth_max, LISTINGS_AHEAD) {
             match step {
-                Step::Entry(found) if tests.hold(&found) => {
+                WalkStep::Entry(found) if tests.hold(&found) => {
                     if work.is_json() {
-                        let said = Said::entry(&operand.text, &found.path, &found.attributes, None);
-                        work.say(said);
+                        let record =
+                            PathRecord::entry(&operand.text, &found.path, &found.attributes, None);
+                        work.say(record);
                     } else {
                         work.print(&quoting.write(&found.path));
                         work.print(end);
                     }
                 }
-                Step::Entry(_) | Step::Left(_) => {}
-                Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+                WalkStep::Entry(_) | WalkStep::Left(_) => {}
+                WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
             }
             if work.is_over() {
                 break;

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use xdfs::{Attributes, Fault, FileKind};
 
-use crate::json::Record;
+use crate::json::{self, Digest, Record};
 
-/// What a line says, apart from failures.
+/// A line about paths, apart from failures.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(crate) enum Said<'a> {
+pub(crate) enum PathRecord<'a> {
     Entry(EntryBody<'a>),
     Sum(SumBody<'a>),
     Space(SpaceBody<'a>),
@@ -75,7 +75,7 @@ pub(crate) fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> PathRecord<'a> {
     /// Something that was found. `target` is what a symbolic link says, if that was asked for.
     pub(crate) fn entry(
         operand: &'a str,
@@ -113,7 +113,7 @@ impl<'a> Said<'a> {
 
     /// The line, with its end.
     pub(crate) fn line(self) -> String {
-        Record::said(self).line()
+        json::line(&self)
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct SumBody<'a> {
     #[serde(flatten)]
     pub(crate) path: PathBody,
     pub(crate) bytes: u64,
-    pub(crate) digest: crate::json::Digest,
+    pub(crate) digest: Digest,
 }
 
 #[derive(Debug, Serialize)]
@@ -188,8 +188,8 @@ mod tests {
         ctime_ns: 10,
     };
 
-    fn parse(said: Said<'_>) -> Value {
-        let line = said.line();
+    fn parse(record: PathRecord<'_>) -> Value {
+        let line = record.line();
         assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
         serde_json::from_str(&line).unwrap()
     }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn entry_object() {
         assert_eq!(
-            parse(Said::entry("u", b"/a\xff", &ATTRIBUTES, Some(b"t\n"))),
+            parse(PathRecord::entry("u", b"/a\xff", &ATTRIBUTES, Some(b"t\n"))),
             json!({
                 "schema": 1, "type": "entry", "operand": "u", "path": "/a\u{fffd}",
                 "path_hex": "2f61ff", "kind": "symlink", "size": 1, "allocated": 2, "mode": 511,
@@ -205,7 +205,7 @@ mod tests {
                 "mtime_ns": -9, "ctime_ns": 10, "target": "t\n", "target_hex": null
             })
         );
-        let text = parse(Said::entry("u", b"/a\n", &ATTRIBUTES, None));
+        let text = parse(PathRecord::entry("u", b"/a\n", &ATTRIBUTES, None));
         assert_eq!(
             (&text["path"], &text["path_hex"]),
             (&json!("/a\n"), &Value::Null)
@@ -225,14 +225,14 @@ mod tests {
             exit_code: 0,
         };
         let all = [
-            Said::entry("", b"/", &ATTRIBUTES, None),
-            Said::Sum(SumBody {
+            PathRecord::entry("", b"/", &ATTRIBUTES, None),
+            PathRecord::Sum(SumBody {
                 operand: "",
                 path: body(),
                 bytes: 0,
-                digest: crate::json::Digest::new(&DigestValue::Crc64Nvme(1)),
+                digest: Digest::new(&DigestValue::Crc64Nvme(1)),
             }),
-            Said::Space(SpaceBody {
+            PathRecord::Space(SpaceBody {
                 operand: "",
                 path: body(),
                 total: 0,
@@ -241,16 +241,16 @@ mod tests {
                 files: 0,
                 files_free: 0,
             }),
-            Said::Usage(UsageBody {
+            PathRecord::Usage(UsageBody {
                 operand: "",
                 path: body(),
                 bytes: 0,
             }),
-            Said::done("", b"/"),
-            Said::Summary(summary),
+            PathRecord::done("", b"/"),
+            PathRecord::Summary(summary),
         ];
-        for said in all {
-            let object = parse(said);
+        for record in all {
+            let object = parse(record);
             let kind = object["type"].as_str().unwrap();
             let section = document
                 .split("\n## ")

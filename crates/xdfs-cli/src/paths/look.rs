@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use jiff::tz::TimeZone;
 use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind};
 
-use super::json::{Said, kind_word};
+use super::json::{PathRecord, kind_word};
 use super::mode::mode_text;
 use super::operand::{Operand, join};
 use super::quote::Quoting;
@@ -110,7 +110,12 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
 
 fn say(work: &mut Work, operand: &str, item: &Item) {
     let target = item.target.as_deref();
-    work.say(Said::entry(operand, &item.path, &item.attributes, target));
+    work.say(PathRecord::entry(
+        operand,
+        &item.path,
+        &item.attributes,
+        target,
+    ));
 }
 
 fn read_link(path: &[u8]) -> Call {
@@ -295,7 +300,7 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
         };
         if work.is_json() {
             let target = target.as_deref();
-            work.say(Said::entry(
+            work.say(PathRecord::entry(
                 &operand.text,
                 &operand.path,
                 &attributes,

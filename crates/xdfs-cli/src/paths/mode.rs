@@ -56,7 +56,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<ModeChange, String> {
     let mut clauses = Vec::new();
     for part in text.split(',') {
         read_part(part, &mut clauses)
-            .ok_or_else(|| format!("'{part}' is no change of permissions, such as u+x or a=rX"))?;
+            .ok_or_else(|| format!("'{part}' is not a mode, such as u+x or a=rX"))?;
     }
     Ok(ModeChange::Clauses(clauses))
 }

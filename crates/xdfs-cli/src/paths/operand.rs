@@ -29,7 +29,7 @@ impl Operand {
     /// It isn't the URL of a path on a server.
     pub(crate) fn parse(word: &OsString) -> Result<Self, Fault> {
         let Place::Remote(place) = Place::parse(word)? else {
-            let cause = "it is not a path on a server";
+            let cause = "not a path on a server";
             return Err(Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(word.as_encoded_bytes())
                 .hint("write xdfs://HOST/PATH"));

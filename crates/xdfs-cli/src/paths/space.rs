@@ -1,19 +1,17 @@
 //! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and the space that it takes.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use xdfs::{Answer, Call, LocalPlace, TransferOptions};
+use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 
-use super::json::{PathBody, Said, SpaceBody, SumBody, UsageBody};
+use super::json::{PathBody, PathRecord, SpaceBody, SumBody, UsageBody};
 use super::operand::last_part;
 use super::text::{align, space};
-use super::walk::{Found, LISTINGS_AHEAD, Step, Walk};
+use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use super::work::{Work, stat, unexpected};
 use crate::context::Context;
 use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
 use crate::json::Digest;
-use crate::pipe::{self, Flow};
 use crate::progress;
 
 /// Carries out `xdfs cat` and returns the exit code.
@@ -33,12 +31,11 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     // One after the other: they share standard output.
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
-        // First, since who writes into a pipe would hear that somebody opened it and went away.
-        if flags.offset == 0 && pipe::is_pipe(&client, &operand.path) {
-            let client = Arc::clone(client.client());
-            return work.follow(Flow::out_of_pipe(client, &operand.path, flags.length, None));
-        }
-        work.follow(client.download(&operand.path, &LocalPlace::Standard, &options)?)
+        let route = TransferRoute::Download {
+            from: operand.path.clone(),
+            to: LocalPlace::Standard,
+        };
+        work.follow(client.copy(&route, &options)?)
     });
     work.finish()
 }
@@ -59,7 +56,7 @@ pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
             return Err(unexpected("compute a digest", &operand.path));
         };
         if work.is_json() {
-            work.say(Said::Sum(SumBody {
+            work.say(PathRecord::Sum(SumBody {
                 operand: &operand.text,
                 path: PathBody::new(&operand.path),
                 bytes: length,
@@ -102,7 +99,7 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
             return Err(unexpected("look at the space left", &operand.path));
         };
         if work.is_json() {
-            work.say(Said::Space(SpaceBody {
+            work.say(PathRecord::Space(SpaceBody {
                 operand: &operand.text,
                 path: PathBody::new(&operand.path),
                 total,
@@ -150,18 +147,18 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let path = operand.path.clone();
-        let start = Found {
+        let start = WalkEntry {
             attributes: stat(&client, &path, false)?,
             name: last_part(&path).to_vec(),
             path,
             depth: 0,
         };
-        let tell = |work: &mut Work, found: &Found, bytes: u64| {
+        let tell = |work: &mut Work, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {
                 return;
             }
             if work.is_json() {
-                work.say(Said::Usage(UsageBody {
+                work.say(PathRecord::Usage(UsageBody {
                     operand: &operand.text,
                     path: PathBody::new(&found.path),
                     bytes,
@@ -175,7 +172,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
         let mut sums: Vec<u64> = Vec::new();
         for step in Walk::new(&*client, start, u32::MAX, LISTINGS_AHEAD) {
             match step {
-                Step::Entry(found) => {
+                WalkStep::Entry(found) => {
                     let bytes = own_bytes(&found, flags.apparent_size, &mut counted);
                     if found.is_directory() {
                         sums.push(bytes);
@@ -185,14 +182,14 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                         tell(work, &found, bytes);
                     }
                 }
-                Step::Left(found) => {
+                WalkStep::Left(found) => {
                     let bytes = sums.pop().unwrap_or(0);
                     if let Some(above) = sums.last_mut() {
                         *above = above.saturating_add(bytes);
                     }
                     tell(work, &found, bytes);
                 }
-                Step::Failed(fault) => work.fault(Some(&operand.text), &fault),
+                WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
             }
             if work.is_over() {
                 break;
@@ -204,7 +201,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
 }
 
 /// What something takes by itself; nothing if it was counted under another name.
-fn own_bytes(found: &Found, apparent: bool, counted: &mut HashSet<(u64, u64)>) -> u64 {
+fn own_bytes(found: &WalkEntry, apparent: bool, counted: &mut HashSet<(u64, u64)>) -> u64 {
     let a = &found.attributes;
     let again = a.links > 1
         && a.inode != 0

@@ -39,7 +39,7 @@ impl List for Client {
 
 /// A path in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct WalkEntry {
     /// The path on the server.
     pub(crate) path: Vec<u8>,
     /// Its last part.
@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub(crate) depth: u32,
 }
 
-impl Found {
+impl WalkEntry {
     /// Whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
@@ -59,25 +59,25 @@ impl Found {
 
 /// A step of a walk.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// Something was found; what is in it comes after it.
-    Entry(Found),
+    Entry(WalkEntry),
     /// All that is in a directory has come.
-    Left(Found),
+    Left(WalkEntry),
     /// A directory could not be listed, or not to its end.
     Failed(Fault),
 }
 
-/// Something found and, if it is a directory, its listing as soon as that is asked for.
-struct Waiting<L> {
-    found: Found,
+/// An entry and, if it is a directory, its listing once that is requested.
+struct PendingEntry<L> {
+    found: WalkEntry,
     listing: Option<L>,
 }
 
 /// A directory whose content is on its turn.
 struct Level<L> {
-    directory: Found,
-    waiting: VecDeque<Waiting<L>>,
+    directory: WalkEntry,
+    waiting: VecDeque<PendingEntry<L>>,
     /// How many of `waiting` were looked at for listings to ask for.
     looked_at: usize,
 }
@@ -89,8 +89,8 @@ pub(crate) struct Walk<'a, C: List> {
     ahead_max: usize,
     ahead: usize,
     /// What is to be gone into at the next step.
-    next: Option<Waiting<C::Pending>>,
-    start: Option<Found>,
+    next: Option<PendingEntry<C::Pending>>,
+    start: Option<WalkEntry>,
     levels: Vec<Level<C::Pending>>,
     failed: Option<Fault>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Walk<'a, C: List> {
 impl<'a, C: List> Walk<'a, C> {
     /// A walk from `start` down to `depth_max` levels below it. At most `ahead_max` listings are
     /// asked for before their turn; with 0 a directory isn't looked into before the step after it.
-    pub(crate) fn new(client: &'a C, start: Found, depth_max: u32, ahead_max: usize) -> Self {
+    pub(crate) fn new(client: &'a C, start: WalkEntry, depth_max: u32, ahead_max: usize) -> Self {
         Self {
             client,
             depth_max,
@@ -111,19 +111,19 @@ impl<'a, C: List> Walk<'a, C> {
         }
     }
 
-    fn goes_into(&self, found: &Found) -> bool {
+    fn goes_into(&self, found: &WalkEntry) -> bool {
         found.is_directory() && found.depth < self.depth_max
     }
 
     /// Reads the listing of a directory, which is on its turn now.
-    fn enter(&mut self, waiting: Waiting<C::Pending>) {
-        let Waiting { found, listing } = waiting;
+    fn enter(&mut self, waiting: PendingEntry<C::Pending>) {
+        let PendingEntry { found, listing } = waiting;
         self.ahead -= usize::from(listing.is_some());
         let listing = listing.unwrap_or_else(|| self.client.start(&found.path));
         let mut below = VecDeque::new();
         let mut take = |Entry { name, attributes }| {
-            below.push_back(Waiting {
-                found: Found {
+            below.push_back(PendingEntry {
+                found: WalkEntry {
                     path: join(&found.path, &name),
                     name,
                     attributes,
@@ -160,17 +160,17 @@ impl<'a, C: List> Walk<'a, C> {
 }
 
 impl<C: List> Iterator for Walk<'_, C> {
-    type Item = Step;
+    type Item = WalkStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<WalkStep> {
         if let Some(waiting) = self.next.take() {
             self.enter(waiting);
         }
         if let Some(fault) = self.failed.take() {
-            return Some(Step::Failed(fault));
+            return Some(WalkStep::Failed(fault));
         }
         let waiting = match self.start.take() {
-            Some(found) => Waiting {
+            Some(found) => PendingEntry {
                 found,
                 listing: None,
             },
@@ -182,7 +182,12 @@ impl<C: List> Iterator for Walk<'_, C> {
                         level.looked_at = level.looked_at.saturating_sub(1);
                         waiting
                     }
-                    None => return self.levels.pop().map(|level| Step::Left(level.directory)),
+                    None => {
+                        return self
+                            .levels
+                            .pop()
+                            .map(|level| WalkStep::Left(level.directory));
+                    }
                 }
             }
         };
@@ -190,7 +195,7 @@ impl<C: List> Iterator for Walk<'_, C> {
         if self.goes_into(&found) {
             self.next = Some(waiting);
         }
-        Some(Step::Entry(found))
+        Some(WalkStep::Entry(found))
     }
 }
 
@@ -270,18 +275,18 @@ mod tests {
     }
 
     fn walk(tree: &Tree, depth_max: u32, ahead_max: usize) -> Vec<String> {
-        let start = Found {
+        let start = WalkEntry {
             path: b"/".to_vec(),
             name: Vec::new(),
             attributes: attributes(FileKind::Directory),
             depth: 0,
         };
-        let text = |found: Found| String::from_utf8(found.path).unwrap();
+        let text = |found: WalkEntry| String::from_utf8(found.path).unwrap();
         Walk::new(tree, start, depth_max, ahead_max)
             .map(|step| match step {
-                Step::Entry(found) => text(found),
-                Step::Left(found) => format!("left {}", text(found)),
-                Step::Failed(fault) => format!("failed {}", fault.code),
+                WalkStep::Entry(found) => text(found),
+                WalkStep::Left(found) => format!("left {}", text(found)),
+                WalkStep::Failed(fault) => format!("failed {}", fault.code),
             })
             .collect()
     }

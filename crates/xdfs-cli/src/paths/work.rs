@@ -9,16 +9,16 @@ use xdfs::{
     Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, RemotePlace,
 };
 
-use super::json::{Said, SummaryBody, error_line};
+use super::json::{PathRecord, SummaryBody, error_line};
 use super::operand::{Operand, same_session, text_of};
 use super::quote::Quoting;
+use crate::client::{Copying, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{PathFlags, SecurityFlags};
 use crate::interrupt::Interrupt;
 use crate::report::unwritten;
 use crate::serve::start_log;
-use crate::session::{Running, Visit};
 
 /// How often the wish to stop is looked at while a transfer goes on.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ pub(crate) struct Work {
     /// Why it can't be written; told at the end.
     unwritten: Option<Fault>,
     context: Context,
-    visits: Vec<(RemotePlace, Visit)>,
+    clients: Vec<(RemotePlace, SharedClient)>,
     /// Number of channels of a session; `None` leaves it to the library.
     channels: Option<u32>,
     operands: u64,
@@ -51,7 +51,7 @@ pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
     Fault::new(
         Code::ProtocolViolation,
         operation,
-        "the answer is of another kind",
+        "unexpected kind of answer",
     )
     .path(path)
 }
@@ -69,7 +69,7 @@ impl Work {
             unread: false,
             unwritten: None,
             context: context.clone(),
-            visits: Vec::new(),
+            clients: Vec::new(),
             channels: Some(1),
             operands: 0,
             failed: 0,
@@ -104,14 +104,15 @@ impl Work {
     ///
     /// # Errors
     /// The fault that ended it.
-    pub(crate) fn follow(&self, mut running: impl Running) -> Result<(), Fault> {
-        while !running.is_finished() {
+    pub(crate) fn follow(&self, copying: impl Into<Copying>) -> Result<(), Fault> {
+        let mut copying = copying.into();
+        while !copying.is_finished() {
             if self.interrupt.requested() {
-                running.cancel();
+                copying.cancel();
             }
-            let _ = running.progress(TICK);
+            let _ = copying.progress(TICK);
         }
-        running.wait().map(|_| ())
+        copying.wait().map(|_| ())
     }
 
     /// How names are written on standard output.
@@ -127,18 +128,18 @@ impl Work {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(crate) fn client(&mut self, operand: &Operand) -> Result<Visit, Fault> {
+    pub(crate) fn client(&mut self, operand: &Operand) -> Result<SharedClient, Fault> {
         let place = &operand.place;
-        if let Some((_, visit)) = self.visits.iter().find(|(at, _)| same_session(at, place)) {
-            return Ok(visit.clone());
+        if let Some((_, client)) = self.clients.iter().find(|(at, _)| same_session(at, place)) {
+            return Ok(client.clone());
         }
         let options = ClientOptions {
             channels: self.channels,
             ..ClientOptions::default()
         };
-        let visit = self.context.visit(place, options, &self.security)?;
-        self.visits.push((place.clone(), visit.clone()));
-        Ok(visit)
+        let client = self.context.connect(place, options, &self.security)?;
+        self.clients.push((place.clone(), client.clone()));
+        Ok(client)
     }
 
     /// Does something for each of the operands, whatever comes of the others.
@@ -168,8 +169,8 @@ impl Work {
     }
 
     fn tell_first_use(&mut self) {
-        for (_, visit) in &self.visits {
-            if let Some(server) = visit.first_use() {
+        for (_, client) in &self.clients {
+            if let Some(server) = client.first_use() {
                 self.console.first_use(&server, !self.json);
             }
         }
@@ -216,14 +217,14 @@ impl Work {
     }
 
     /// Writes a JSON line.
-    pub(crate) fn say(&mut self, said: Said<'_>) {
-        self.print(said.line().as_bytes());
+    pub(crate) fn say(&mut self, record: PathRecord<'_>) {
+        self.print(record.line().as_bytes());
     }
 
     /// Something was done for an operand: tells programs, while people need no word.
     pub(crate) fn done(&mut self, operand: &Operand) {
         if self.json {
-            self.say(Said::done(&operand.text, &operand.path));
+            self.say(PathRecord::done(&operand.text, &operand.path));
         }
     }
 
@@ -242,7 +243,7 @@ impl Work {
         self.flush();
         self.tell_unwritten();
         if self.json {
-            self.say(Said::Summary(SummaryBody {
+            self.say(PathRecord::Summary(SummaryBody {
                 command: self.command,
                 operands: self.operands,
                 failed: self.failed,

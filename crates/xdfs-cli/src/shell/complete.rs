@@ -22,7 +22,7 @@ use super::operands::{Role, Side, roles, with_long_tests};
 use super::paths::absolute;
 use super::words::{Word, escaped, lines, split_unfinished};
 use super::{COMMANDS, OWN, local_path, trimmed};
-use crate::context::Kept;
+use crate::context::ShellSession;
 use crate::paths::quote::Quoting;
 
 /// Longest time that a completion may take.
@@ -65,7 +65,7 @@ impl rustyline::completion::Completer for Helper {
 
 /// Knows where the shell is, and what it has listed.
 pub(super) struct Completer {
-    kept: Arc<Kept>,
+    session: Arc<ShellSession>,
     definition: Command,
     directory: RefCell<Vec<u8>>,
     listed: RefCell<Directories>,
@@ -91,9 +91,9 @@ struct Listed {
 }
 
 impl Completer {
-    pub(super) fn new(kept: &Arc<Kept>, definition: Command) -> Self {
+    pub(super) fn new(session: &Arc<ShellSession>, definition: Command) -> Self {
         Self {
-            kept: Arc::clone(kept),
+            session: Arc::clone(session),
             definition,
             directory: RefCell::new(b"/".to_vec()),
             listed: RefCell::default(),
@@ -152,7 +152,7 @@ impl Completer {
         }
         match arg.get_value_hint() {
             ValueHint::AnyPath => self.paths(Side::Either, word),
-            ValueHint::FilePath | ValueHint::DirPath => self.paths(Side::Here, word),
+            ValueHint::FilePath | ValueHint::DirPath => self.paths(Side::Local, word),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl Completer {
         let bytes = word.bytes.as_slice();
         let (is_there, mark, path) = match (side, bytes.strip_prefix(b":")) {
             (Side::Text, _) => return None,
-            (Side::There, _) => (true, &b""[..], bytes),
+            (Side::Remote, _) => (true, &b""[..], bytes),
             (Side::Either, Some(path)) => (true, &b":"[..], path),
             _ => (false, &b""[..], bytes),
         };
@@ -225,12 +225,12 @@ impl Completer {
         {
             return Some(Arc::clone(listed));
         }
-        let visit = self.kept.open_visit()?;
+        let client = self.session.open_session()?;
         let asked = path.clone();
         let listed = self.ask(move || {
             let until = Instant::now() + PATIENCE;
             let mut listed = Listed::default();
-            for entry in visit.list(&asked) {
+            for entry in client.list(&asked) {
                 let Ok(Entry { name, attributes }) = entry else {
                     return listed;
                 };
@@ -258,10 +258,10 @@ impl Completer {
 
     fn kind_there(&self, path: &[u8]) -> Option<FileKind> {
         let path = self.absolute(path)?;
-        let visit = self.kept.open_visit()?;
+        let client = self.session.open_session()?;
         self.ask(move || {
             let call = Call::Stat { path, follow: true };
-            match visit.call(call) {
+            match client.call(call) {
                 Ok(Answer::Attributes(found)) => found.kind,
                 // A link that leads nowhere.
                 _ => FileKind::Symlink,

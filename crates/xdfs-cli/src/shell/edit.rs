@@ -12,7 +12,7 @@ use xdfs::{Code, Fault};
 
 use super::complete::{Completer, Helper};
 use super::words::lines;
-use super::{Next, Shell};
+use super::{LineOutcome, Shell};
 use crate::exit_codes::SUCCESS;
 use crate::{identity, state};
 
@@ -44,10 +44,10 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
             remember(&mut editor, line, file.as_deref());
             let history: Vec<String> = editor.history().iter().cloned().collect();
             match shell.line(line.as_bytes(), &history) {
-                Next::Line(code) if code == Code::Cancelled.exit_code() => break,
+                LineOutcome::Continue(code) if code == Code::Cancelled.exit_code() => break,
                 // It was told, and the shell goes on.
-                Next::Line(_) => {}
-                Next::End(code) => return code,
+                LineOutcome::Continue(_) => {}
+                LineOutcome::Exit(code) => return code,
             }
         }
     }
@@ -77,24 +77,18 @@ fn failed(shell: &mut Shell, error: &ReadlineError) -> u8 {
 fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
     let folder = state::folder()?;
     let path = folder.join("shell_history");
-    let made = identity::make_folder(&folder, "make the folder of earlier lines");
+    let made = identity::make_folder(&folder, "create the directory of the history");
     let ready = made.and_then(|()| prepare(&path));
     let loaded = ready.and_then(|()| {
         editor.load_history(&path).map_err(|error| {
-            Fault::new(
-                Code::Io,
-                "read the lines of earlier times",
-                error.to_string(),
-            )
-            .path(path.as_os_str().as_encoded_bytes())
+            Fault::new(Code::Io, "read the history", error.to_string())
+                .path(path.as_os_str().as_encoded_bytes())
         })
     });
     match loaded {
         Ok(()) => Some(path),
         Err(fault) => {
-            shell
-                .console
-                .say(&format!("no lines are remembered: {fault}"));
+            shell.console.say(&format!("no history: {fault}"));
             None
         }
     }
@@ -103,8 +97,7 @@ fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
 /// Makes the file if it is missing, readable for this user alone.
 fn prepare(path: &Path) -> Result<(), Fault> {
     let name = path.as_os_str().as_encoded_bytes();
-    let fault =
-        |error: std::io::Error| Fault::from_io("open the lines of earlier times", name, &error);
+    let fault = |error: std::io::Error| Fault::from_io("open the history", name, &error);
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -115,13 +108,8 @@ fn prepare(path: &Path) -> Result<(), Fault> {
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .map_err(fault)?;
     if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        let cause = "it is no file, or too large";
-        return Err(Fault::new(
-            Code::InvalidArgument,
-            "read the lines of earlier times",
-            cause,
-        )
-        .path(name));
+        let cause = "not a regular file, or too large";
+        return Err(Fault::new(Code::InvalidArgument, "read the history", cause).path(name));
     }
     Ok(())
 }

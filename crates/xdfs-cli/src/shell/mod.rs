@@ -24,7 +24,7 @@ use xdfs::{Answer, Call, ClientOptions, Code, Fault, FileKind, RemotePlace};
 
 use crate::carry_out;
 use crate::console::Console;
-use crate::context::{Context, Kept};
+use crate::context::{Context, ShellSession};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags};
 use crate::identity;
@@ -85,7 +85,7 @@ pub(crate) fn run(flags: &ShellFlags) -> u8 {
 
 /// A shell that runs.
 struct Shell {
-    kept: Arc<Kept>,
+    session: Arc<ShellSession>,
     console: Console,
     /// The definition of the commands.
     definition: clap::Command,
@@ -99,12 +99,12 @@ struct Shell {
     idle_since: Instant,
 }
 
-/// What follows a line.
-enum Next {
-    /// The next one; this one ended with an exit code.
-    Line(u8),
-    /// Nothing, and the shell ends with an exit code.
-    End(u8),
+/// What to do after a line.
+enum LineOutcome {
+    /// Read the next line; this one ended with an exit code.
+    Continue(u8),
+    /// End the shell with an exit code.
+    Exit(u8),
 }
 
 impl Shell {
@@ -113,7 +113,7 @@ impl Shell {
         let operand = Operand::parse(&flags.url)?;
         let place = operand.place;
         if !place.path.is_empty() && !place.path.starts_with(b"/") {
-            let cause = "it is a store of the server's own, and no directory";
+            let cause = "it is a built-in store of the server, not a directory";
             return Err(Fault::new(Code::NotDirectory, "begin the shell", cause).path(place.path));
         }
         let options = ClientOptions {
@@ -122,12 +122,12 @@ impl Shell {
         };
         let is_interactive = std::io::stdin().is_terminal();
         let home = paths::absolute(b"/", &operand.path)?;
-        let kept = Kept::new(place, options, !is_interactive)?;
+        let session = ShellSession::new(place, options, !is_interactive)?;
         let mut definition = Cli::command();
         definition.build();
-        let completer = Rc::new(Completer::new(&kept, definition.clone()));
+        let completer = Rc::new(Completer::new(&session, definition.clone()));
         let mut shell = Self {
-            kept,
+            session,
             console: Console::new(flags.output()),
             definition,
             completer,
@@ -140,7 +140,7 @@ impl Shell {
         let home = shell.home.clone();
         let entered = shell.enter(home);
         // Also if it lets nobody in: it is known now.
-        if let Some(server) = shell.kept.first_use() {
+        if let Some(server) = shell.session.first_use() {
             console.first_use(&server, true);
         }
         entered?;
@@ -167,7 +167,7 @@ impl Shell {
             let code = match read {
                 Ok(0) => return exit,
                 Ok(_) if line.len() as u64 > LINE_BYTES_MAX => {
-                    let cause = "it is too long";
+                    let cause = "too long";
                     let fault = Fault::new(Code::InvalidArgument, "read the line", cause);
                     self.console.error(&fault);
                     return if exit == SUCCESS {
@@ -177,9 +177,9 @@ impl Shell {
                     };
                 }
                 Ok(_) => match self.line(line.strip_suffix(b"\n").unwrap_or(&line), &[]) {
-                    Next::Line(code) => code,
+                    LineOutcome::Continue(code) => code,
                     // As that of a command; the first failure still counts.
-                    Next::End(code) => return if exit == SUCCESS { code } else { exit },
+                    LineOutcome::Exit(code) => return if exit == SUCCESS { code } else { exit },
                 },
                 Err(error) => {
                     let fault = Fault::from_io("read standard input", "", &error);
@@ -206,25 +206,25 @@ impl Shell {
         let path = Quoting::Plain.text(&self.directory);
         format!(
             "{}:{path}> ",
-            crate::console::printable(&self.kept.place().address.to_string())
+            crate::console::printable(&self.session.place().address.to_string())
         )
     }
 
     /// Carries out a line; `history` has those before it.
-    fn line(&mut self, line: &[u8], history: &[String]) -> Next {
-        let interrupt = self.kept.begin();
+    fn line(&mut self, line: &[u8], history: &[String]) -> LineOutcome {
+        let interrupt = self.session.begin();
         let next = self.carry_out(line, history, &interrupt);
-        self.kept.end();
+        self.session.end();
         self.idle_since = Instant::now();
         self.completer.forget();
         next.unwrap_or_else(|fault| {
             let fault = if interrupt.requested() {
-                Interrupt::fault("carry out the command")
+                Interrupt::fault("run the command")
             } else {
                 fault
             };
             self.console.error(&fault);
-            Next::Line(fault.code.exit_code())
+            LineOutcome::Continue(fault.code.exit_code())
         })
     }
 
@@ -233,16 +233,16 @@ impl Shell {
         line: &[u8],
         history: &[String],
         interrupt: &Interrupt,
-    ) -> Result<Next, Fault> {
+    ) -> Result<LineOutcome, Fault> {
         let words = operands::with_long_tests(words::split(line)?);
         let Some(first) = words.first() else {
-            return Ok(Next::Line(SUCCESS));
+            return Ok(LineOutcome::Continue(SUCCESS));
         };
         let name = String::from_utf8_lossy(&first.bytes).into_owned();
-        let done = Ok(Next::Line(SUCCESS));
+        let done = Ok(LineOutcome::Continue(SUCCESS));
         match name.as_str() {
-            "exit" | "quit" => Ok(Next::End(exit_code(&words)?)),
-            "help" => self.help(&words).map(Next::Line),
+            "exit" | "quit" => Ok(LineOutcome::Exit(exit_code(&words)?)),
+            "help" => self.help(&words).map(LineOutcome::Continue),
             "history" => {
                 at_most(&words, 0)?;
                 for (at, line) in history.iter().enumerate() {
@@ -261,7 +261,7 @@ impl Shell {
                 at_most(&words, 0)?;
                 let directory = std::env::current_dir();
                 let directory =
-                    directory.map_err(|e| Fault::from_io("find where this is", "", &e))?;
+                    directory.map_err(|e| Fault::from_io("find the current directory", "", &e))?;
                 print(line_of(directory.as_os_str().as_encoded_bytes()))?;
                 done
             }
@@ -279,15 +279,13 @@ impl Shell {
             }
             name if COMMANDS.contains(&name) => {
                 self.revive()?;
-                self.command(words, interrupt).map(Next::Line)
+                self.command(words, interrupt).map(LineOutcome::Continue)
             }
             name => {
-                let cause = "there is no such command in the shell";
-                Err(
-                    Fault::new(Code::InvalidArgument, "carry out the command", cause)
-                        .path(name)
-                        .hint("see help"),
-                )
+                let cause = "no such command in the shell";
+                Err(Fault::new(Code::InvalidArgument, "run the command", cause)
+                    .path(name)
+                    .hint("see help"))
             }
         }
     }
@@ -295,14 +293,14 @@ impl Shell {
     /// Finds out whether the session still works, if nothing was heard for long; if not the next
     /// one to ask gets another one.
     fn revive(&self) -> Result<(), Fault> {
-        let visit = self.kept.visit()?;
+        let client = self.session.session()?;
         if self.idle_since.elapsed() >= QUIET {
             // What comes of it the session knows.
-            let _ = visit.call(Call::Stat {
+            let _ = client.call(Call::Stat {
                 path: b"/".to_vec(),
                 follow: true,
             });
-            self.kept.visit()?;
+            self.session.session()?;
         }
         Ok(())
     }
@@ -321,9 +319,9 @@ impl Shell {
             Err(error) => return show(&error),
         };
         if interrupt.requested() {
-            return Err(Interrupt::fault("carry out the command"));
+            return Err(Interrupt::fault("run the command"));
         }
-        let context = Context::of_shell(&self.kept, names_session(&matches));
+        let context = Context::of_shell(&self.session, names_session(&matches));
         Ok(carry_out(&context, cli.command))
     }
 
@@ -371,18 +369,18 @@ impl Shell {
                 continue;
             }
             let (is_there, mark, pattern) = match (side, pattern.strip_prefix(b":")) {
-                (Side::There, _) => (true, &b""[..], pattern.as_slice()),
+                (Side::Remote, _) => (true, &b""[..], pattern.as_slice()),
                 (Side::Either, Some(pattern)) => (true, &b":"[..], pattern),
                 _ => (false, &b""[..], pattern.as_slice()),
             };
             let found = if is_there {
-                let mut there = There {
+                let mut there = RemoteNames {
                     shell: self,
                     interrupt,
                 };
                 paths::expand(pattern, &mut there)?
             } else {
-                paths::expand(pattern, &mut Here)?
+                paths::expand(pattern, &mut LocalNames)?
             };
             if target == Some(at) && found.len() > 1 {
                 let cause = format!("{} names match, and there is one target", found.len());
@@ -418,7 +416,7 @@ impl Shell {
             left -= usize::from(is_operand);
             let there = match role {
                 _ if is_url(bytes) => None,
-                Role::Operand(Side::There) => Some(bytes),
+                Role::Operand(Side::Remote) => Some(bytes),
                 Role::Operand(Side::Either) => marked,
                 Role::Value(id) if id == "reference" => marked,
                 _ => None,
@@ -442,7 +440,7 @@ impl Shell {
         let place = RemotePlace {
             path: paths::absolute(&self.directory, path)?,
             invitation: Default::default(),
-            ..self.kept.place().clone()
+            ..self.session.place().clone()
         };
         Ok(place.to_string().into())
     }
@@ -453,7 +451,7 @@ impl Shell {
         let path = match words.get(1).map(|word| word.bytes.as_slice()) {
             None => self.home.clone(),
             Some(b"-") => self.directory_before.clone().ok_or_else(|| {
-                let cause = "there was no other before";
+                let cause = "no previous directory";
                 Fault::new(Code::InvalidArgument, "change the directory", cause)
             })?,
             Some(path) => trimmed(paths::absolute(&self.directory, path)?),
@@ -467,13 +465,13 @@ impl Shell {
     }
 
     fn enter(&mut self, path: Vec<u8>) -> Result<(), Fault> {
-        let visit = self.kept.visit()?;
-        let answer = visit.call(Call::Stat {
+        let client = self.session.session()?;
+        let answer = client.call(Call::Stat {
             path: path.clone(),
             follow: true,
         })?;
         if !matches!(answer, Answer::Attributes(a) if a.kind == FileKind::Directory) {
-            let cause = "it is no directory";
+            let cause = "not a directory";
             return Err(Fault::new(Code::NotDirectory, "change the directory", cause).path(path));
         }
         let before = std::mem::replace(&mut self.directory, path);
@@ -495,7 +493,7 @@ impl Shell {
             return Ok(SUCCESS);
         }
         if !COMMANDS.contains(&name.as_str()) {
-            let cause = "there is no such command in the shell";
+            let cause = "no such command in the shell";
             return Err(Fault::new(Code::InvalidArgument, "help", cause).path(name));
         }
         let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
@@ -504,17 +502,17 @@ impl Shell {
 }
 
 /// Names on the server.
-struct There<'a> {
+struct RemoteNames<'a> {
     shell: &'a Shell,
     interrupt: &'a Interrupt,
 }
 
-impl paths::Names for There<'_> {
+impl paths::Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let path = trimmed(paths::absolute(&self.shell.directory, directory)?);
-        let visit = self.shell.kept.visit()?;
+        let client = self.shell.session.session()?;
         let mut names = Vec::new();
-        for entry in visit.list(&path) {
+        for entry in client.list(&path) {
             if self.interrupt.requested() {
                 return Err(Interrupt::fault("list a directory"));
             }
@@ -531,15 +529,15 @@ impl paths::Names for There<'_> {
             path: trimmed(path),
             follow: false,
         };
-        let visit = self.shell.kept.visit();
-        visit.is_ok_and(|visit| visit.call(call).is_ok())
+        let client = self.shell.session.session();
+        client.is_ok_and(|client| client.call(call).is_ok())
     }
 }
 
 /// Names on this machine.
-struct Here;
+struct LocalNames;
 
-impl paths::Names for Here {
+impl paths::Names for LocalNames {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let fault = |error: std::io::Error| Fault::from_io("list a directory", directory, &error);
         let path = local_path(directory)?;
@@ -575,7 +573,7 @@ fn os_word(bytes: &[u8]) -> Result<OsString, Fault> {
 
 fn local_path(bytes: &[u8]) -> Result<PathBuf, Fault> {
     local_name(bytes).ok_or_else(|| {
-        let cause = "this system has no names with these bytes";
+        let cause = "names with these bytes are not possible on this system";
         Fault::new(Code::InvalidArgument, "read the line", cause).path(bytes)
     })
 }
@@ -609,8 +607,8 @@ fn at_most(words: &[Word], operands: usize) -> Result<(), Fault> {
     match words.get(operands + 1) {
         None => Ok(()),
         Some(word) => {
-            let cause = "this is one word too many";
-            Err(Fault::new(Code::InvalidArgument, "carry out the command", cause).path(&word.bytes))
+            let cause = "too many arguments";
+            Err(Fault::new(Code::InvalidArgument, "run the command", cause).path(&word.bytes))
         }
     }
 }
@@ -622,7 +620,7 @@ fn exit_code(words: &[Word]) -> Result<u8, Fault> {
     };
     let code = std::str::from_utf8(&word.bytes).ok();
     code.and_then(|code| code.parse().ok()).ok_or_else(|| {
-        let cause = "it is no exit code (0 to 255)";
+        let cause = "not an exit code (0 to 255)";
         Fault::new(Code::InvalidArgument, "end the shell", cause).path(&word.bytes)
     })
 }

@@ -14,11 +14,11 @@ pub(crate) enum Side {
     /// On the server if it begins with a colon, else here.
     Either,
     /// On this machine.
-    Here,
+    Local,
     /// No path.
     Text,
     /// On the server.
-    There,
+    Remote,
 }
 
 /// What a word is.
@@ -137,13 +137,13 @@ fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
     let is_target = count > 1 && index + 1 == count;
     match command {
         b"cp" | b"sync" => Side::Either,
-        b"put" if is_target => Side::There,
-        b"put" | b"lcd" => Side::Here,
-        b"get" if is_target => Side::Here,
+        b"put" if is_target => Side::Remote,
+        b"put" | b"lcd" => Side::Local,
+        b"get" if is_target => Side::Local,
         b"chmod" | b"chown" if index == 0 => Side::Text,
         b"ln" if index == 0 && symbolic => Side::Text,
         b"exit" | b"help" | b"history" | b"lpwd" | b"pwd" | b"quit" => Side::Text,
-        _ => Side::There,
+        _ => Side::Remote,
     }
 }
 
@@ -167,9 +167,9 @@ mod tests {
             Role::Flag => 'f',
             Role::Value(_) => 'v',
             Role::Operand(Side::Either) => 'e',
-            Role::Operand(Side::Here) => 'h',
+            Role::Operand(Side::Local) => 'h',
             Role::Operand(Side::Text) => 'x',
-            Role::Operand(Side::There) => 't',
+            Role::Operand(Side::Remote) => 't',
         };
         roles.iter().map(letter).collect()
     }

@@ -106,7 +106,9 @@ pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8
         matched = true;
     }
     if found.is_empty() {
-        return Err(fault(Code::NotFound, "no name matches").hint("quote it if it is a name"));
+        return Err(
+            fault(Code::NotFound, "no name matches").hint("quote it if it is a literal name")
+        );
     }
     Ok(found)
 }

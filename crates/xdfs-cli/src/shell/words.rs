@@ -159,7 +159,7 @@ impl Open {
     fn text(self) -> &'static str {
         match self {
             Self::Double => "a double quote",
-            Self::Escape => "what begins with the backslash at the end",
+            Self::Escape => "an escape",
             Self::Ansi => "a quote $'",
             Self::Single => "a single quote",
         }
@@ -202,7 +202,7 @@ impl<'a> Splitter<'a> {
 
     fn quoted(&mut self, byte: u8) -> Result<(), String> {
         if byte == 0 {
-            return Err("there is a zero byte in it".into());
+            return Err("it contains a NUL byte".into());
         }
         self.word.bytes.push(byte);
         if PATTERN.contains(&byte) {
@@ -251,7 +251,7 @@ impl<'a> Splitter<'a> {
                     self.rest = &self.rest[1..];
                     self.ansi()?;
                 }
-                0 => return Err("there is a zero byte in it".into()),
+                0 => return Err("it contains a NUL byte".into()),
                 byte if REFUSED.contains(&byte) => {
                     return Err(format!("'{}' has no meaning here", char::from(byte)));
                 }
@@ -348,7 +348,7 @@ impl<'a> Splitter<'a> {
                 b'0'..=b'7' => {
                     let value = self.digits(u32::from(byte - b'0'), 8, 2);
                     let byte = u8::try_from(value);
-                    self.quoted(byte.map_err(|_| "an octal number is no byte".to_owned())?)?;
+                    self.quoted(byte.map_err(|_| "an octal number is not a byte".to_owned())?)?;
                 }
                 b'x' => {
                     let value = self.digits(0, 16, 2);
@@ -357,7 +357,7 @@ impl<'a> Splitter<'a> {
                 }
                 b'u' | b'U' => {
                     let value = self.digits(0, 16, if byte == b'u' { 4 } else { 8 });
-                    let c = char::from_u32(value).ok_or("there is no such character")?;
+                    let c = char::from_u32(value).ok_or("no such character")?;
                     for &byte in c.encode_utf8(&mut [0; 4]).as_bytes() {
                         self.quoted(byte)?;
                     }

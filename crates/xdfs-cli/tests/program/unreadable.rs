@@ -2,6 +2,7 @@
 //! program runs as nobody here.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -17,7 +18,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Copies a folder for nobody.
+/// Copies a folder for nobody. Programs of other tests work in it meanwhile, so that a file may be
+/// gone again, as one under a temporary name is.
 fn give_copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     chown(to, Some(nobody::ID), Some(nobody::ID)).unwrap();
@@ -28,7 +30,10 @@ fn give_copy(from: &Path, to: &Path) {
         if from.is_dir() {
             give_copy(&from, &to);
         } else {
-            fs::copy(&from, &to).unwrap();
+            match fs::copy(&from, &to) {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                copied => copied.unwrap(),
+            };
             chown(&to, Some(nobody::ID), Some(nobody::ID)).unwrap();
         }
     }

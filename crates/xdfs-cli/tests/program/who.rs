@@ -1,5 +1,9 @@
 //! Keys, users, tickets and servers that are known: `keygen`, `whoami`, `trust`, `user`.
 
+use std::time::Duration;
+
+use xdfs_testkit::terminal::Terminal;
+
 use crate::support::{Place, Server, assert_content, program, xdfs, xdfs_with_input};
 
 #[test]
@@ -57,6 +61,44 @@ fn a_password_is_given_by_a_file_and_never_shown() {
     assert!(!run.stderr.contains("battery"), "{}", run.stderr);
     alone(&["user", "remove", "alice"], b"").ok();
     ask(&right).fails(16, &["error: remote"]);
+}
+
+#[test]
+fn a_password_is_asked_for_once_and_nothing_is_drawn_meanwhile() {
+    let place = Place::new();
+    let folder = place.here("config");
+    let mut add = program();
+    add.env("XDFS_CONFIG_DIR", &folder)
+        .args(["user", "add", "alice"]);
+    crate::support::run_with_input(&mut add, b"correct horse\n").ok();
+    let config = place.make_here(
+        "xdfs.toml",
+        format!("listen = [\"127.0.0.1:0\"]\nfolder = \"{folder}/server\"\n").as_bytes(),
+    );
+    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let url = server.url("/").replace("xdfs://", "xdfs://alice@");
+    let files = ["one", "two", "three"].map(|name| place.make_here(name, b"content"));
+    let mut command = program();
+    command
+        .env("XDFS_CONFIG_DIR", &folder)
+        .env("TERM", "xterm")
+        .args(["cp", "--password-file", "-"])
+        .args(&files)
+        .arg(&url);
+    let patience = Duration::from_secs(60);
+    let mut terminal = Terminal::start(&command).unwrap();
+    let Some(at) = terminal.wait_for("Password: ", 0, patience) else {
+        panic!("{:?}", terminal.text());
+    };
+    // Progress would clear the line ten times a second.
+    let drawn = terminal.wait_for("\x1b[", at, Duration::from_millis(500));
+    assert_eq!(drawn, None, "{:?}", terminal.text());
+    terminal.send(b"correct horse\r").unwrap();
+    let status = terminal.wait(patience);
+    let text = terminal.text();
+    assert_eq!(status.and_then(|s| s.code()), Some(0), "{text}");
+    assert_eq!(text.matches("Password: ").count(), 1, "{text}");
+    assert!(place.remote("three").exists());
 }
 
 #[test]

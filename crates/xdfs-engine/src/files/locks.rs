@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::file::{FileIdentity, FileOwner, HeldLock, LockRange, LockSet};
 
+use crate::environment::Environment;
+
 /// Ranges that an owner may have locked of one file.
 const RANGES_MAX: usize = 1024;
 /// Ranges that may be locked in all.
@@ -37,6 +39,7 @@ pub(super) enum Refusal {
 /// The locks of a server.
 #[derive(Debug)]
 pub(super) struct Locks {
+    environment: Arc<dyn Environment>,
     table: Mutex<Table>,
 }
 
@@ -129,8 +132,9 @@ fn in_the_way(
 impl Locks {
     /// No locks. Holders are numbered from `first` on, which should be drawn at random, so that one
     /// of an earlier run of the server isn't taken for one of this.
-    pub(super) fn new(first: u64) -> Self {
+    pub(super) fn new(first: u64, environment: Arc<dyn Environment>) -> Self {
         Self {
+            environment,
             table: Mutex::new(Table {
                 files: HashMap::new(),
                 total: 0,
@@ -270,7 +274,7 @@ pub(super) struct Under<'a> {
 
 impl Drop for Under<'_> {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = self.locks.environment.now();
         let mut table = self.locks.lock_table();
         let holders = table.files.get_mut(&self.file);
         let mut holders = holders.into_iter().flatten();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use xdfs_proto::file::{
     Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, LockRange, WAIT_MS_MAX,
@@ -24,6 +24,8 @@ use xdfs_proto::file::{
 use xdfs_proto::path::{Answer, Attributes};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{File, FileRequest, Store};
+
+use crate::environment::Environment;
 
 use locks::{Key, Locks, Refusal};
 
@@ -37,6 +39,7 @@ const WAIT: Duration = Duration::from_millis(WAIT_MS_MAX as u64);
 
 /// What the sessions of a server have in common about open files.
 pub struct Files {
+    environment: Arc<dyn Environment>,
     locks: Locks,
     /// What each owner has open.
     owners: Mutex<HashMap<Key, Weak<OpenFile>>>,
@@ -60,10 +63,11 @@ impl Files {
     ///
     /// # Errors
     /// The system gives no random numbers.
-    pub fn new() -> Result<Self, Fault> {
+    pub fn new(environment: Arc<dyn Environment>) -> Result<Self, Fault> {
         let random = || {
-            let drawn = getrandom::u64();
-            drawn.map_err(|error| {
+            let mut bytes = [0; 8];
+            let drawn = environment.fill_random(&mut bytes);
+            drawn.map(|()| u64::from_le_bytes(bytes)).map_err(|error| {
                 Fault::new(Code::Internal, "draw a random number", error.to_string())
             })
         };
@@ -74,7 +78,8 @@ impl Files {
         };
         let descriptors = xdfs_sys::limit::raise_descriptor_limit().unwrap_or(DESCRIPTORS);
         Ok(Self {
-            locks: Locks::new(random()?),
+            locks: Locks::new(random()?, Arc::clone(&environment)),
+            environment,
             owners: Mutex::default(),
             open: Arc::default(),
             open_max: usize::try_from(descriptors / 2).unwrap_or(usize::MAX),
@@ -282,7 +287,7 @@ impl SessionFiles {
         drop(owners);
         self.shared
             .locks
-            .renew(&opened.identity, &key, Instant::now());
+            .renew(&opened.identity, &key, self.shared.environment.now());
         let mut table = self.table();
         if table.is_over {
             return Err(Fault::new(Code::Cancelled, "", "the session is over").into());
@@ -313,7 +318,7 @@ impl SessionFiles {
             self.table().open.remove(&handle);
             open.close();
             let locks = &self.shared.locks;
-            locks.release(&open.identity, &open.key, Instant::now());
+            locks.release(&open.identity, &open.key, self.shared.environment.now());
             return Ok(Answer::Done);
         }
         let result = self.use_open(&open, call);
@@ -334,7 +339,7 @@ impl SessionFiles {
             return use_pipe(&**file, call);
         }
         let locks = &self.shared.locks;
-        let now = Instant::now();
+        let now = self.shared.environment.now();
         let under = match locked_ranges(&**file, call)? {
             Some((ranges, exclusive)) => {
                 let under = locks.begin(&open.identity, &open.key, &ranges, exclusive, now);
@@ -379,7 +384,7 @@ impl SessionFiles {
     }
 
     fn use_locks(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, Trouble> {
-        let (locks, now) = (&self.shared.locks, Instant::now());
+        let (locks, now) = (&self.shared.locks, self.shared.environment.now());
         let (file, key) = (&open.identity, &open.key);
         Ok(match call {
             FileCall::Lock {

@@ -22,7 +22,7 @@ impl Scene {
         Self {
             store: LocalStore::rooted(root.path(), false).unwrap(),
             root,
-            shared: Arc::new(Files::new().unwrap()),
+            shared: Arc::new(Files::new(crate::environment::System::shared()).unwrap()),
         }
     }
 

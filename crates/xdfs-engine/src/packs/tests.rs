@@ -1,9 +1,13 @@
 //! Stores that panic, and memory of packs that arrive.
 
+use std::thread;
+use std::time::Instant;
+
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest};
 use xdfs_sys::poll::Poller;
 
 use super::*;
+use crate::environment::{System, join};
 
 /// Panics beneath the root `bad`, and in threads of another party.
 #[derive(Debug)]
@@ -22,7 +26,7 @@ impl Store for Broken {
         Err(Fault::new(Code::Unsupported, "", ""))
     }
 
-    fn read_pack(&self, _: &[u8], _: &Wish, _: &mut PackWriter) -> Result<(), Fault> {
+    fn read_pack(&self, _: &[u8], _: &PackRequest, _: &mut PackWriter) -> Result<(), Fault> {
         panic!("on purpose")
     }
 
@@ -49,7 +53,12 @@ fn next(threads: &mut PackThreads) -> Done {
 fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let poller = Poller::new().unwrap();
     let party = Arc::new(Party::new());
-    let mut threads = PackThreads::new(None, Some(Arc::clone(&party)), poller.notifier());
+    let mut threads = PackThreads::new(
+        System::shared(),
+        None,
+        Some(Arc::clone(&party)),
+        poller.notifier(),
+    );
     let store: Arc<dyn Store> = Arc::new(Broken(party));
     let count = 8 * THREADS_MAX as u32;
     for number in 0..count {
@@ -66,7 +75,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
             other => panic!("{other:?}"),
         }
     }
-    let wish = Wish {
+    let wish = PackRequest {
         keep: xdfs_proto::pack::Keep::default(),
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
@@ -77,8 +86,8 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         other => panic!("{other:?}"),
     }
     // The threads are those of the beginning.
-    assert!(threads.handles.iter().all(|handle| !handle.is_finished()));
-    threads.finish();
+    assert!(threads.workers.iter().all(|worker| !worker.has_ended()));
+    join(&threads.finish());
 }
 
 fn arriving(length: usize) -> Arriving {

@@ -1,10 +1,13 @@
 //! Threads that a store holds up.
 
+use std::thread;
+
 use xdfs_proto::path::Call;
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 use xdfs_sys::poll::Poller;
 
 use super::*;
+use crate::environment::{System, join};
 
 /// Answers a call when it is let go, and tells that it began.
 #[derive(Debug)]
@@ -49,14 +52,17 @@ impl Store for Slow {
 }
 
 fn files() -> SessionFiles {
-    SessionFiles::new(Arc::new(crate::files::Files::new().unwrap()), "")
+    SessionFiles::new(
+        Arc::new(crate::files::Files::new(System::shared()).unwrap()),
+        "",
+    )
 }
 
 struct Scene {
     threads: PathThreads,
     began: mpsc::Receiver<()>,
     go: mpsc::Sender<()>,
-    place: Arc<Mutex<Place>>,
+    permit: Arc<Mutex<Permit>>,
     _poller: Poller,
 }
 
@@ -64,7 +70,7 @@ fn scene() -> Scene {
     let poller = Poller::new().unwrap();
     let (began_sender, began) = mpsc::channel();
     let (go, go_receiver) = mpsc::channel();
-    let place = Arc::new(Mutex::new(Place(Box::new(()))));
+    let permit = Arc::new(Mutex::new(Permit(Box::new(()))));
     let party = Arc::new(Party::new());
     let store = Arc::new(Slow {
         began: Mutex::new(began_sender),
@@ -74,17 +80,18 @@ fn scene() -> Scene {
     let notifier = poller.notifier();
     Scene {
         threads: PathThreads::new(
+            System::shared(),
             store,
             files(),
             None,
             party,
             None,
-            Arc::clone(&place),
+            Arc::clone(&permit),
             notifier,
         ),
         began,
         go,
-        place,
+        permit,
         _poller: poller,
     }
 }
@@ -131,12 +138,13 @@ fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
         };
         assert_eq!((id.sequence, answer), (i, Ok(Answer::Done)));
     }
-    scene.threads.finish();
+    join(&scene.threads.finish());
+    drop(scene.threads);
     // The thread that is left behind keeps the place, until it is let go.
-    assert_eq!(Arc::strong_count(&scene.place), 2);
+    assert_eq!(Arc::strong_count(&scene.permit), 2);
     scene.go.send(()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while Arc::strong_count(&scene.place) > 1 {
+    while Arc::strong_count(&scene.permit) > 1 {
         assert!(Instant::now() < deadline, "the thread never ended");
         thread::sleep(Duration::from_millis(1));
     }
@@ -151,7 +159,7 @@ fn the_queue_is_bounded_and_a_panic_is_an_answer() {
         scene.threads.submit(work(count, slow())).unwrap();
     }
     assert_eq!(count as usize, JOBS_MAX);
-    assert_eq!(scene.threads.handles.len(), THREADS_MAX);
+    assert_eq!(scene.threads.workers.len(), THREADS_MAX);
     (0..count).for_each(|_| scene.go.send(()).unwrap());
     for _ in 0..count {
         assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
@@ -209,16 +217,17 @@ fn endless() -> (tempfile::TempDir, Arc<dyn Store>) {
 fn a_digest_ends_with_its_session_and_is_paid_for() {
     let (_folder, store) = endless();
     let poller = Poller::new().unwrap();
-    let place = Arc::new(Mutex::new(Place(Box::new(()))));
+    let permit = Arc::new(Mutex::new(Permit(Box::new(()))));
     // A byte would take a second.
-    let rate = Arc::new(SharedRate::new(1));
+    let rate = Arc::new(SharedRate::new(1, Instant::now()));
     let mut threads = PathThreads::new(
+        System::shared(),
         store,
         files(),
         None,
         Arc::new(Party::new()),
         Some(Arc::clone(&rate)),
-        Arc::clone(&place),
+        Arc::clone(&permit),
         poller.notifier(),
     );
     let sum = Call::Checksum {
@@ -234,8 +243,9 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
         assert!(Instant::now() < deadline, "it never began");
         thread::sleep(Duration::from_millis(1));
     }
-    threads.finish();
-    while Arc::strong_count(&place) > 1 {
+    join(&threads.finish());
+    drop(threads);
+    while Arc::strong_count(&permit) > 1 {
         assert!(Instant::now() < deadline, "it went on");
         thread::sleep(Duration::from_millis(1));
     }

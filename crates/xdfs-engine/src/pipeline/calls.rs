@@ -5,18 +5,19 @@
 //! while much waits for channels that take nothing, and the channels' queues stay small.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc;
 
-use xdfs_proto::answerer::{self, Answerer};
-use xdfs_proto::caller::{self, Caller};
+use xdfs_proto::call_client::{self, CallClient};
+use xdfs_proto::call_server::{self, CallServer};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
 use super::Pipeline;
-use super::control::shutting_down;
+use super::faults::{mark_session_end, shutting_down};
 use crate::command::{CallJob, CallPart};
 use crate::cost::is_costly;
+use crate::environment::Worker;
 use crate::kernel::Kernel;
+use crate::mailbox;
 use crate::paths::{Done, PathThreads};
 
 /// Bytes of frames that may wait on a channel that gets another one of a call.
@@ -43,7 +44,7 @@ enum Side {
 /// The calls of an initiator.
 #[derive(Debug)]
 struct Making {
-    caller: Caller,
+    call_client: CallClient,
     /// Calls that the machine has no room for, or that the session isn't open for.
     waiting: BTreeMap<u64, CallJob>,
     /// Calls whose answer somebody waits for.
@@ -54,14 +55,14 @@ struct Making {
 #[derive(Debug)]
 struct Made {
     number: u64,
-    parts: mpsc::Sender<CallPart>,
+    parts: mailbox::Sender<CallPart>,
     listing: bool,
 }
 
 /// The calls of an acceptor.
 #[derive(Debug)]
 struct Answering {
-    answerer: Answerer,
+    call_server: CallServer,
     threads: PathThreads,
     /// Listings that were begun and go on when there is room.
     paused: BTreeSet<CallId>,
@@ -70,7 +71,7 @@ struct Answering {
 impl Calls {
     pub(super) fn initiator(limits: &Limits) -> Self {
         Self::new(Side::Initiator(Making {
-            caller: Caller::new(limits.clone()),
+            call_client: CallClient::new(limits.clone()),
             waiting: BTreeMap::new(),
             made: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -79,7 +80,7 @@ impl Calls {
 
     pub(super) fn acceptor(limits: &Limits, threads: PathThreads) -> Self {
         Self::new(Side::Acceptor(Answering {
-            answerer: Answerer::new(limits.clone()),
+            call_server: CallServer::new(limits.clone()),
             threads,
             paused: BTreeSet::new(),
         }))
@@ -108,25 +109,27 @@ impl Calls {
     pub(super) fn handle_frame(&mut self, frame: Frame) -> Result<(), Fault> {
         self.due = true;
         match &mut self.side {
-            Side::Initiator(making) => making.caller.handle_frame(frame),
-            Side::Acceptor(answering) => answering.answerer.handle_frame(frame),
+            Side::Initiator(making) => making.call_client.handle_frame(frame),
+            Side::Acceptor(answering) => answering.call_server.handle_frame(frame),
         }
     }
 
     pub(super) fn channel_down(&mut self) {
         self.due = true;
         match &mut self.side {
-            Side::Initiator(making) => making.caller.channel_down(),
-            Side::Acceptor(answering) => answering.answerer.channel_down(),
+            Side::Initiator(making) => making.call_client.channel_down(),
+            Side::Acceptor(answering) => answering.call_server.channel_down(),
         }
     }
 
     /// Whether no call is under way.
     pub(super) fn are_idle(&self) -> bool {
         match &self.side {
-            Side::Initiator(making) => making.caller.unanswered() == 0 && making.waiting.is_empty(),
+            Side::Initiator(making) => {
+                making.call_client.unanswered() == 0 && making.waiting.is_empty()
+            }
             Side::Acceptor(answering) => {
-                answering.answerer.unfinished() == 0 && !self.waits && !self.due
+                answering.call_server.unfinished() == 0 && !self.waits && !self.due
             }
         }
     }
@@ -149,7 +152,7 @@ impl Calls {
         if let Side::Initiator(making) = &mut self.side
             && let Some(id) = making.ids.get(&number)
         {
-            making.caller.took(*id);
+            making.call_client.took(*id);
             self.due = true;
         }
     }
@@ -160,7 +163,7 @@ impl Calls {
             making.waiting.remove(&number);
             if let Some(id) = making.ids.remove(&number) {
                 making.made.remove(&id);
-                making.caller.abandon(id);
+                making.call_client.abandon(id);
             }
             self.due = true;
         }
@@ -188,18 +191,20 @@ impl Calls {
     }
 
     /// Ends everything, by the fault with which the session ended.
-    pub(super) fn end(self, fault: &Fault) {
-        match self.side {
-            Side::Initiator(mut making) => {
-                making.caller.end(fault);
-                while let Some(caller::Output::Part { id, answer, last }) =
-                    making.caller.poll_output()
+    /// Returns the threads that end with it.
+    pub(super) fn end(&mut self, fault: &Fault) -> Vec<Worker> {
+        match &mut self.side {
+            Side::Initiator(making) => {
+                making.call_client.end(fault);
+                while let Some(call_client::Output::Part { id, answer, last }) =
+                    making.call_client.poll_output()
                 {
                     making.give_out(id, answer, last);
                 }
                 for job in making.waiting.values() {
                     refuse(job, fault);
                 }
+                Vec::new()
             }
             Side::Acceptor(answering) => answering.threads.finish(),
         }
@@ -207,7 +212,7 @@ impl Calls {
 
     /// Takes what the threads have done (acceptor). Returns whether they have charged something to
     /// a bound of the user.
-    pub(super) fn complete(&mut self) -> bool {
+    pub(super) fn process_completions(&mut self) -> bool {
         let mut has_charged = false;
         let Side::Acceptor(answering) = &mut self.side else {
             return has_charged;
@@ -216,7 +221,7 @@ impl Calls {
             self.due = true;
             match done {
                 Done::Part { id, answer } => {
-                    if !answering.answerer.part(id, answer) {
+                    if !answering.call_server.part(id, answer) {
                         answering.threads.stop(id);
                     }
                 }
@@ -227,12 +232,12 @@ impl Calls {
                 } => {
                     has_charged |= is_charged;
                     answering.paused.remove(&id);
-                    answering.answerer.finished(id, answer);
+                    answering.call_server.finished(id, answer);
                 }
                 Done::Parked => {}
                 Done::Paused { id } => {
                     answering.paused.insert(id);
-                    answering.answerer.paused(id);
+                    answering.call_server.paused(id);
                 }
             }
         }
@@ -256,14 +261,14 @@ impl Calls {
 impl Making {
     fn next_frame(&mut self) -> Option<Frame> {
         loop {
-            while self.caller.has_room()
+            while self.call_client.has_room()
                 && let Some((_, job)) = self.waiting.pop_first()
             {
                 self.make(job);
             }
-            match self.caller.poll_output()? {
-                caller::Output::Part { id, answer, last } => self.give_out(id, answer, last),
-                caller::Output::Transmit(frame) => return Some(frame),
+            match self.call_client.poll_output()? {
+                call_client::Output::Part { id, answer, last } => self.give_out(id, answer, last),
+                call_client::Output::Transmit(frame) => return Some(frame),
                 _ => {}
             }
         }
@@ -276,7 +281,7 @@ impl Making {
             parts,
         } = job;
         let listing = matches!(call, Call::List { .. });
-        match self.caller.call(call) {
+        match self.call_client.call(call) {
             Ok(id) => {
                 self.ids.insert(number, id);
                 let made = Made {
@@ -307,16 +312,16 @@ impl Answering {
         // What is refused costs nothing.
         let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);
         loop {
-            if let Some(answerer::Output::Transmit(frame)) = self.answerer.poll_output() {
+            if let Some(call_server::Output::Transmit(frame)) = self.call_server.poll_output() {
                 return Some(frame);
             }
             if !self.threads.have_room() {
                 return None;
             }
-            let Some(work) = self.answerer.next_work_if(may_begin) else {
+            let Some(work) = self.call_server.next_work_if(may_begin) else {
                 // Listings that nobody wants have ended by the question.
-                return match self.answerer.poll_output() {
-                    Some(answerer::Output::Transmit(frame)) => Some(frame),
+                return match self.call_server.poll_output() {
+                    Some(call_server::Output::Transmit(frame)) => Some(frame),
                     _ => None,
                 };
             };
@@ -328,14 +333,15 @@ impl Answering {
                 self.threads.submit(work).err()
             };
             if let Some(fault) = refusal {
-                self.answerer.finished(id, Err(fault));
+                self.call_server.finished(id, Err(fault));
             }
         }
     }
 }
 
 /// Tells whoever made a call; nobody may be there any more.
-fn tell(parts: &mpsc::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
+fn tell(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
+    let answer = answer.map_err(mark_session_end);
     let _ = parts.send(CallPart { answer, last });
 }
 
@@ -354,13 +360,16 @@ fn closed(call: &Call) -> Fault {
 
 impl<K: Kernel> Pipeline<K> {
     /// Does what the machine of the calls wants, as far as the channels take it.
-    pub(super) fn drive_calls(&mut self) {
+    pub(super) fn pump_calls(&mut self) {
         let is_rate_open = self.is_rate_open();
         self.calls.due |= self.calls.throttled && is_rate_open;
-        if !self.calls.due || self.ended.is_some() {
+        if !self.calls.due || self.ending.has_ended() {
             return;
         }
-        if !self.calls.may_send(!self.set.is_empty() && self.strict_met) {
+        if !self
+            .calls
+            .may_send(!self.set.is_empty() && self.has_started)
+        {
             // Looked at again when a channel opens.
             return;
         }
@@ -371,7 +380,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.calls.waits = true;
                 return;
             };
-            let is_draining = self.draining.is_some();
+            let is_draining = self.ending.is_draining();
             let Some(frame) = self.calls.next_frame(is_draining, is_rate_open) else {
                 self.calls.waits = false;
                 return;
@@ -383,8 +392,7 @@ impl<K: Kernel> Pipeline<K> {
     /// The open channel on which the next frame of a call leaves soonest; `None` if on all of them
     /// so much waits that no more may be added.
     fn slot_for_calls(&self) -> Option<usize> {
-        let open = self.open_slots().filter_map(|slot| {
-            let channel = self.channels[slot].as_ref()?;
+        let open = self.channels.open().filter_map(|(slot, channel)| {
             let waiting = channel.control_pending();
             let left = self.set.has_left(channel.index);
             let rank = (left, channel.outgoing.is_some(), waiting);

@@ -1,13 +1,18 @@
 //! Orders, frames that aren't payload, and what the machines want.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_proto::frame::{Frame, Offer, Request, Resume, Scope, SourceTag};
+use xdfs_proto::frame::{Cancel, Eofr, Exception, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{ChannelIndex, Code, Fault, Retry, receiver, sender};
+use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag, receiver, sender};
+use xdfs_store::Source;
 
-use super::transfer::{Moved, permille};
-use super::{BLOCK_BYTES, Pipeline, Role, SHORT_PATH};
+use super::buffers::BLOCK_BYTES;
+use super::faults::shutting_down;
+use super::path::Moved;
+use super::transfers::{Transfer, permille};
+use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
@@ -19,18 +24,18 @@ const CONTROL_BACKLOG_MAX: usize = 8 << 20;
 
 impl<K: Kernel> Pipeline<K> {
     /// Carries out the orders that have come.
-    pub(super) fn obey(&mut self) {
+    pub(super) fn process_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Abandon(number) => self.calls.abandon(number),
                 Command::BreakChannel => {
-                    let last = self.open_slots().last();
-                    if let Some(slot) = last {
+                    let last = self.channels.open().last();
+                    if let Some((slot, _)) = last {
                         let fault = Fault::new(Code::ConnectionLost, "", "it was broken on order");
                         self.channel_gone(slot, Some(&fault));
                     }
                 }
-                Command::Call(job) => self.calls.call(job, self.draining.is_some()),
+                Command::Call(job) => self.calls.call(job, self.ending.is_draining()),
                 Command::Cancel(file) => {
                     let fault =
                         Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
@@ -38,26 +43,30 @@ impl<K: Kernel> Pipeline<K> {
                     self.fail_file(file, fault);
                 }
                 Command::Close => {
-                    self.draining.get_or_insert(None);
+                    self.ending.close();
                     self.calls.end_listings();
                 }
-                Command::Drain(grace) => self.draining = Some(Some(self.now + grace)),
+                Command::Drain(grace) => self.ending.drain(self.now + grace),
                 Command::Join {
                     stream,
                     channel,
                     input,
                     output,
-                    place,
+                    permit,
                 } => {
                     let mut channel = Channel::new(channel, stream, Phase::Open, self.now);
-                    channel.place = place;
+                    channel.permit = permit;
                     channel.input = input;
                     channel.push_bytes(&output);
                     self.join(channel);
                 }
-                Command::Leave => match self.open_slots().last() {
-                    Some(slot) => self.replace_channel(slot),
-                    None => self.leave_due = true,
+                Command::Leave => match self.channels.open().last() {
+                    Some((slot, _)) => self.replace_channel(slot),
+                    None => {
+                        if let Role::Initiator(dialer) = &mut self.role {
+                            dialer.leave_later();
+                        }
+                    }
                 },
                 Command::PreparePacks => self.pick_channels(Moved::Packs),
                 Command::Protect(level) => self.want_level(level),
@@ -65,15 +74,11 @@ impl<K: Kernel> Pipeline<K> {
                 Command::Took(number) => self.calls.took(number),
             }
         }
-        if let Some(until) = self.draining
-            && self.ended.is_none()
-        {
-            let idle = self.sender.is_idle() && self.receiver.is_idle();
-            let idle = idle && self.packs.are_idle();
-            let idle = idle && self.transfers.is_empty() && self.calls.are_idle();
+        if self.ending.is_draining() && !self.ending.has_ended() {
+            let idle = self.is_idle() && !self.transfers.has_started();
             if self.set.end(idle) {
                 self.end(Ok(()));
-            } else if until.is_some_and(|t| t <= self.now) {
+            } else if self.ending.is_overdue(self.now) {
                 self.end(Err(shutting_down("go on with the session")));
             }
         }
@@ -83,21 +88,16 @@ impl<K: Kernel> Pipeline<K> {
     /// keeps what is in flight in the caches; on one that is long, or isn't measured yet, the
     /// sockets' buffers are the bound.
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
-        self.round_trip = round_trip;
-        let bound = if self.is_short_path() {
+        self.path.set_round_trip(round_trip);
+        let bound = if self.path.is_short() {
             self.limits.in_flight_bytes_max
         } else {
             u64::MAX
         };
-        self.sender
-            .set_in_flight_max(bound.max(2 * u64::from(self.block_size.max(BLOCK_BYTES))));
+        self.sender.set_in_flight_max(
+            bound.max(2 * u64::from(self.parameters.block_size().max(BLOCK_BYTES))),
+        );
         tracing::debug!(?round_trip, "the path is measured");
-    }
-
-    /// Whether little in flight is enough. Within one machine it always is: a round trip that took
-    /// long there was measured while a process waited for its turn.
-    pub(super) fn is_short_path(&self) -> bool {
-        self.local || self.round_trip.is_some_and(|time| time < SHORT_PATH)
     }
 
     /// Takes a frame that isn't a BLOCK.
@@ -111,45 +111,41 @@ impl<K: Kernel> Pipeline<K> {
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
             Frame::Accept(ref accept) => {
-                if let Some((file, at)) = self.offered_at
-                    && file == accept.file
-                {
-                    self.offered_at = None;
-                    if self.round_trip.is_none() {
-                        self.set_round_trip(Some(self.now.saturating_sub(at)));
-                    }
+                if let Some(round_trip) = self.path.answered(accept.file, self.now) {
+                    self.set_round_trip(Some(round_trip));
                 }
                 self.sender.handle_frame(channel, frame, self.now)
             }
-            Frame::Ack { .. }
-            | Frame::Repeat { .. }
-            | Frame::Durable { .. }
-            | Frame::Published { .. } => self.sender.handle_frame(channel, frame, self.now),
-            Frame::Cancel { file } if self.sender.has_file(file) => {
+            Frame::Ack(_) | Frame::Repeat(_) | Frame::Durable(_) | Frame::Published(_) => {
                 self.sender.handle_frame(channel, frame, self.now)
             }
-            Frame::Cancel { file } if self.packs.is_made(file) => {
-                self.packs.unwant(file);
+            Frame::Cancel(Cancel { file }) if self.sender.has_file(file) => {
+                self.sender.handle_frame(channel, frame, self.now)
+            }
+            Frame::Cancel(Cancel { file }) if self.transfers.making_mut(file).is_some() => {
+                if let Some(pack) = self.transfers.making_mut(file) {
+                    pack.is_unwanted = true;
+                }
                 Ok(())
             }
             Frame::Xftsmu(_) if initiator => Err(unexpected(&frame)),
             Frame::Xftsmu(ref offer)
-                if self.draining.is_some() && !self.receiver.was_offered(offer.file) =>
+                if self.ending.is_draining() && !self.receiver.was_offered(offer.file) =>
             {
                 self.receiver
                     .refuse(offer.clone(), &shutting_down("offer a file"));
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
-            Frame::Eofr { file, .. } => {
+            Frame::Eofr(Eofr { file, .. }) => {
                 self.receiver.handle_frame(channel, frame)?;
                 if self.receiver.has_file(file) {
                     let held = self.receiver.progress(file).0;
-                    self.incomplete.insert(file, (self.now, held));
+                    self.transfers.end_told(file, self.now, held);
                 }
                 Ok(())
             }
-            Frame::Xftsmu(_) | Frame::Offer(_) | Frame::Hole { .. } | Frame::Cancel { .. } => {
+            Frame::Xftsmu(_) | Frame::Offer(_) | Frame::Hole(_) | Frame::Cancel(_) => {
                 self.receiver.handle_frame(channel, frame)
             }
             Frame::Xftsm(request) if !initiator => {
@@ -168,35 +164,31 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(())
             }
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::File(file),
                 fault,
-            } => {
+            }) => {
                 self.sender.fail(file, fault.clone());
                 self.receiver.withdraw(file, fault);
                 Ok(())
             }
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::Session,
                 fault,
-            } => {
+            }) => {
                 self.end(Err(fault));
                 Ok(())
             }
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::Channel,
                 fault,
-            } => {
+            }) => {
                 tracing::info!(%channel, %fault, "the peer ends a channel");
                 self.channel_gone(slot, Some(&fault));
                 Ok(())
             }
-            Frame::Xpathm { .. } | Frame::UnknownCall { .. } | Frame::Taken { .. }
-                if !initiator =>
-            {
-                self.calls.handle_frame(frame)
-            }
-            Frame::Answer { .. } if initiator => self.calls.handle_frame(frame),
+            Frame::Xpathm(_) | Frame::Taken(_) if !initiator => self.calls.handle_frame(frame),
+            Frame::Answer(_) if initiator => self.calls.handle_frame(frame),
             Frame::XdfsM | Frame::Zxdfs => Err(Fault::new(
                 Code::Unsupported,
                 "change the mode of a channel",
@@ -209,7 +201,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens what a downloading peer asks for (acceptor).
     fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
-        if self.packs.is_made(file) {
+        if self.transfers.making_mut(file).is_some() {
             return;
         }
         if self.sender.was_offered(file) {
@@ -219,8 +211,8 @@ impl<K: Kernel> Pipeline<K> {
         let Role::Acceptor { store, .. } = &self.role else {
             return;
         };
-        let open = self.sources.len() + self.packs.being_made();
-        let opened = if self.draining.is_some() {
+        let open = self.transfers.sources();
+        let opened = if self.ending.is_draining() {
             Err(shutting_down("ask for a file"))
         } else if open >= self.limits.open_files_max {
             Err(Fault::new(
@@ -234,13 +226,29 @@ impl<K: Kernel> Pipeline<K> {
             // The word that others are done may be on its way, or lost with a channel.
             .retry(Retry::AfterMs(100)))
         } else if let Some(wish) = request.pack.take() {
-            match self.make_pack(&request, wish) {
+            match self.make_pack(request.clone(), wish) {
+                Ok(()) => return,
+                Err(fault) => Err(fault),
+            }
+        } else if store.is_slow() {
+            let store = Arc::clone(store);
+            match self.open_source_slowly(request.clone(), store) {
                 Ok(()) => return,
                 Err(fault) => Err(fault),
             }
         } else {
             store.open_source(&request.path)
         };
+        self.answer_request(&request, opened);
+    }
+
+    /// Offers the source that a downloading peer asked for, or tells why there is none (acceptor).
+    pub(super) fn answer_request(
+        &mut self,
+        request: &Request,
+        opened: Result<Box<dyn Source>, Fault>,
+    ) {
+        let file = request.file;
         let result = opened.and_then(|source| {
             let name = request
                 .path
@@ -275,20 +283,20 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Does what the machines want.
-    pub(super) fn drive(&mut self) {
+    pub(super) fn pump_machines(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             self.do_sender(output);
         }
         while let Some(output) = self.receiver.poll_output() {
             self.do_receiver(output);
         }
-        self.drive_calls();
+        self.pump_calls();
     }
 
     fn do_sender(&mut self, output: sender::Output) {
         match output {
             sender::Output::CloseChannel(index) => {
-                if let Some(slot) = self.slots.get(&index).copied() {
+                if let Some(slot) = self.channels.slot_of(index) {
                     let fault = Fault::new(
                         Code::DeadlineExceeded,
                         "wait for an acknowledgement",
@@ -302,15 +310,14 @@ impl<K: Kernel> Pipeline<K> {
                 path,
                 resumed_bytes,
             } => {
-                if let Some(transfer) = self.transfers.get_mut(&file) {
-                    transfer.path = path;
-                    transfer.resumed_bytes = resumed_bytes;
+                if let Some(transfer) = self.transfers.started_mut(file) {
+                    transfer.set_path(path);
+                    transfer.set_resumed(resumed_bytes);
                 }
             }
             sender::Output::Failed { file, fault } => {
-                // Its answer measures nothing any more.
-                self.offered_at = self.offered_at.filter(|(offered, _)| *offered != file);
-                self.sources.remove(&file);
+                self.path.ended(file);
+                self.transfers.close_source(file);
                 self.transfer_ended(file, Err(fault));
             }
             sender::Output::Finished {
@@ -321,28 +328,28 @@ impl<K: Kernel> Pipeline<K> {
                 store_wait_permille,
                 failures,
             } => {
-                self.offered_at = self.offered_at.filter(|(offered, _)| *offered != file);
+                self.path.ended(file);
                 let busy = self
-                    .sources
-                    .remove(&file)
+                    .transfers
+                    .close_source(file)
                     .map_or(Duration::ZERO, |s| s.busy);
-                if let Some(transfer) = self.transfers.get_mut(&file) {
-                    transfer.retransmitted = retransmitted_bytes;
-                    transfer.failures = failures;
-                    let own = permille(busy, self.now.saturating_sub(transfer.started));
+                if let Some(transfer) = self.transfers.started_mut(file) {
+                    transfer.set_retransmitted(retransmitted_bytes);
+                    transfer.set_failures(failures);
+                    let own = transfer.busy_permille(busy, self.now);
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
             sender::Output::Transmit(mut frame) => {
                 if let Frame::Offer(offer) = &frame {
-                    self.offered_at.get_or_insert((offer.file, self.now));
+                    self.path.offered(offer.file, self.now);
                 }
                 if self.make_end_ready(&mut frame) {
                     self.transmit(frame);
                 }
             }
             sender::Output::TransmitOn(index, mut frame) => {
-                if let Some(slot) = self.slots.get(&index).copied()
+                if let Some(slot) = self.channels.slot_of(index)
                     && self.make_end_ready(&mut frame)
                 {
                     self.transmit_on(slot, &frame);
@@ -352,22 +359,33 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// Tells the end of a file, unless its source is no longer what was offered.
+    pub(super) fn transmit_end(&mut self, mut frame: Frame) {
+        if self.make_end_ready(&mut frame) {
+            self.transmit(frame);
+        }
+    }
+
     /// Before the end of a file is told: checks that its source is what was offered, and tells how
-    /// busy the store was. `false` if the file failed.
+    /// busy the store was. `false` if it isn't to be told (yet).
     fn make_end_ready(&mut self, frame: &mut Frame) -> bool {
-        let Frame::Eofr {
-            file,
-            store_wait_permille,
-            ..
-        } = frame
-        else {
+        let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
         };
-        if let Err(fault) = self.verify_source(*file) {
-            self.sender.fail(*file, fault);
-            return false;
+        match self.verify_source(file, frame) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(fault) => {
+                self.sender.fail(file, fault);
+                return false;
+            }
         }
-        if let Some(open) = self.sources.get_mut(file) {
+        if let Frame::Eofr(Eofr {
+            store_wait_permille,
+            ..
+        }) = frame
+            && let Some(open) = self.transfers.source_mut(file)
+        {
             let elapsed = self.now.saturating_sub(open.opened_at);
             let wait = permille(open.busy, elapsed);
             *store_wait_permille = *open.told_wait.get_or_insert(wait);
@@ -378,13 +396,12 @@ impl<K: Kernel> Pipeline<K> {
     fn do_receiver(&mut self, output: receiver::Output) {
         match output {
             receiver::Output::Discard { file } => {
-                self.packs.discard(file);
+                self.transfers.take_pack(file);
                 self.storage.submit(file, StorageJob::Discard(file));
             }
             receiver::Output::Failed { file, fault } => {
-                self.packs.discard(file);
-                self.ordered.remove(&file);
-                self.unverified.remove(&file);
+                self.transfers.take_pack(file);
+                self.transfers.close_sink(file);
                 self.storage.submit(file, StorageJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
@@ -395,33 +412,36 @@ impl<K: Kernel> Pipeline<K> {
                 store_wait_permille,
                 failures,
             } => {
-                self.ordered.remove(&file);
-                if let Some(transfer) = self.transfers.get_mut(&file) {
-                    transfer.failures = failures;
+                self.transfers.close_sink(file);
+                if let Some(transfer) = self.transfers.started_mut(file) {
+                    transfer.set_failures(failures);
                 }
-                let own = self.transfers.get(&file).map_or(0, |t| t.store_permille);
+                let own = self
+                    .transfers
+                    .started(file)
+                    .map_or(0, Transfer::store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             receiver::Output::Hole { file, range } => {
-                let in_pack = self.packs.zero(file, range);
+                let in_pack = self.transfers.zero_pack(file, range);
                 if !in_pack {
                     self.storage.submit(file, StorageJob::Hole { file, range });
                 }
             }
             receiver::Output::Open(offer) => self.open_sink(offer),
             receiver::Output::Publish { file, length } => {
-                if let Some(transfer) = self.transfers.get_mut(&file) {
-                    transfer.retransmitted += self.receiver.repeated_bytes(file);
+                if let Some(transfer) = self.transfers.started_mut(file) {
+                    transfer.count_again(self.receiver.repeated_bytes(file));
                 }
                 if !self.carry_out(file) {
                     self.storage
                         .submit(file, StorageJob::Publish { file, length });
-                    self.complete();
+                    self.process_completions();
                 }
             }
             receiver::Output::Transmit(frame) => self.transmit(frame),
             receiver::Output::TransmitOn(index, frame) => {
-                if let Some(slot) = self.slots.get(&index).copied() {
+                if let Some(slot) = self.channels.slot_of(index) {
                     self.transmit_on(slot, &frame);
                 }
             }
@@ -430,27 +450,19 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Takes what the storage side and the threads of the calls have done.
-    pub(super) fn complete(&mut self) {
-        if self.calls.complete() {
+    pub(super) fn process_completions(&mut self) {
+        if self.calls.process_completions() {
             self.bounds.catch_up();
         }
-        self.complete_packs();
+        self.process_pack_completions();
         while let Some(completion) = self.storage.completion() {
             match completion {
                 Completion::Buffer(buffer) => {
-                    self.at_storage = self.at_storage.saturating_sub(1);
-                    self.receive_pool.give(buffer);
+                    self.buffers.give_stored(buffer);
                 }
                 Completion::Failed { file, fault } => self.receiver.fail(file, fault),
                 Completion::Published { file, busy } => {
-                    let elapsed = self.transfers.get(&file).map_or(self.now, |t| {
-                        self.started.elapsed().saturating_sub(t.started)
-                    });
-                    let own = permille(busy, elapsed);
-                    if let Some(transfer) = self.transfers.get_mut(&file) {
-                        transfer.store_permille = own;
-                    }
-                    self.receiver.published(file, own, Failures::default());
+                    self.published(file, busy, Failures::default());
                 }
                 Completion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
                 Completion::Verified { file, durable } => self.sink_verified(file, durable),
@@ -461,22 +473,25 @@ impl<K: Kernel> Pipeline<K> {
     /// Sends a frame on any channel: one on which LEAVE wasn't said, and that isn't in the middle
     /// of a block, if there is one.
     pub(super) fn transmit(&mut self, frame: Frame) {
-        let cost = |slot: &usize| {
-            let channel = self.channels.get(*slot).and_then(Option::as_ref);
-            channel.map(|c| (self.set.has_left(c.index), c.outgoing.is_some()))
+        let cost =
+            |channel: &Channel| (self.set.has_left(channel.index), channel.outgoing.is_some());
+        let open = || {
+            self.channels
+                .open()
+                .map(|(slot, channel)| (cost(channel), slot))
         };
-        let best = self.open_slots().find(|s| cost(s) == Some((false, false)));
-        match best.or_else(|| self.open_slots().min_by_key(cost)) {
-            Some(slot) => self.transmit_on(slot, &frame),
-            None => self.homeless.push_back(frame),
+        let best = open().find(|(cost, _)| *cost == (false, false));
+        match best.or_else(|| open().min()) {
+            Some((_, slot)) => self.transmit_on(slot, &frame),
+            None => self.channels.keep_frame(frame),
         }
     }
 
     pub(super) fn transmit_on(&mut self, slot: usize, frame: &Frame) {
-        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+        if let Some(channel) = self.channels.get_mut(slot) {
             channel.push(frame);
             let backlog = channel.control_pending();
-            self.queue(slot);
+            self.channels.queue(slot);
             if backlog > CONTROL_BACKLOG_MAX {
                 let fault = Fault::new(
                     Code::LimitExceeded,
@@ -489,9 +504,9 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Sends what waited for a channel to open.
-    pub(super) fn transmit_homeless(&mut self) {
+    pub(super) fn transmit_unrouted(&mut self) {
         while !self.set.is_empty() {
-            let Some(frame) = self.homeless.pop_front() else {
+            let Some(frame) = self.channels.take_frame() else {
                 return;
             };
             self.transmit(frame);
@@ -508,10 +523,4 @@ fn unexpected(frame: &Frame) -> Fault {
             frame.name()
         ),
     )
-}
-
-pub(super) fn shutting_down(operation: &str) -> Fault {
-    Fault::new(Code::ShuttingDown, operation, "the server is shutting down")
-        .hint("run the same command again later to go on where it stopped")
-        .retry(Retry::AfterMs(1000))
 }

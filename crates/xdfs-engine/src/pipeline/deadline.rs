@@ -2,9 +2,9 @@
 
 use xdfs_proto::channel_set::{Step, View};
 use xdfs_proto::frame::Frame;
-use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry};
+use xdfs_proto::{ChannelIndex, Code, Fault, Retry};
 
-use super::transfer::PROGRESS_INTERVAL;
+use super::transfers::PROGRESS_INTERVAL;
 use super::{Pipeline, Role, TICK};
 use crate::channel::Channel;
 use crate::kernel::Kernel;
@@ -13,26 +13,24 @@ use crate::storage::Job;
 impl<K: Kernel> Pipeline<K> {
     /// Looks at everything that depends on time.
     pub(super) fn tick(&mut self) {
-        self.next_tick = self.now + TICK.min(PROGRESS_INTERVAL);
+        self.timers.set_tick(self.now + TICK.min(PROGRESS_INTERVAL));
         self.check_openings();
         if self.sender.poll_timeout().is_some_and(|t| t <= self.now) {
             self.sender.handle_timeout(self.now);
         }
-        if self.next_ask <= self.now {
-            self.next_ask = self.now + self.limits.stall_timeout;
+        if self.timers.ask(self.limits.stall_timeout, self.now) {
             self.sender.ask_again();
             self.receiver.ask_again();
         }
         let limit = self.limits.idle_timeout;
-        if !self.set.is_empty() && self.last_said + limit / 4 <= self.now {
-            self.last_said = self.now;
+        if !self.set.is_empty() && self.timers.say(limit / 4, self.now) {
             self.transmit(Frame::Noop);
         }
-        if !self.throttled.is_empty() && self.bounds.waits_for_others(self.now) {
+        if self.channels.are_throttled() && self.bounds.waits_for_others(self.now) {
             // It is not the peer that is silent: this side doesn't listen.
-            self.last_heard = self.now;
+            self.timers.heard(self.now);
         }
-        if !self.set.is_empty() && self.last_heard + limit <= self.now {
+        if !self.set.is_empty() && self.timers.is_silent(limit, self.now) {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "wait for the peer",
@@ -43,14 +41,17 @@ impl<K: Kernel> Pipeline<K> {
             self.end(Err(fault));
             return;
         }
-        if self.strict && !self.strict_met && self.limits.opening_timeout <= self.now {
+        if self.parameters.is_strict()
+            && !self.has_started
+            && self.limits.opening_timeout <= self.now
+        {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "start the session",
                 format!(
                     "only {} of {} channels joined",
-                    self.live(),
-                    self.channels_max
+                    self.count().live,
+                    self.parameters.channels_max()
                 ),
             );
             self.end(Err(fault));
@@ -58,8 +59,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         self.check_channels();
         self.check_incomplete();
-        let files: Vec<FileId> = self.transfers.keys().copied().collect();
-        for file in files {
+        for file in self.transfers.all_started() {
             self.tick_transfer(file);
         }
     }
@@ -68,13 +68,15 @@ impl<K: Kernel> Pipeline<K> {
     /// comes any more: a block must have got lost in a way that no check value shows, such as one
     /// with another offset than it was sent with. What is held may then be wrong too.
     fn check_incomplete(&mut self) {
-        let arriving = self.open_slots().any(|slot| {
-            let channel = self.channels[slot].as_ref();
-            channel.is_some_and(|c| c.incoming.is_some() || c.starved)
-        });
+        let mut open = self.channels.open();
+        let arriving = open.any(|(_, channel)| channel.incoming.is_some() || channel.starved);
         let limit = self.limits.idle_timeout;
-        let mut late = Vec::new();
-        for (&file, (since, before)) in &mut self.incomplete {
+        let (mut late, mut gone) = (Vec::new(), Vec::new());
+        for (file, (since, before)) in self.transfers.incomplete() {
+            if !self.receiver.has_file(file) {
+                gone.push(file);
+                continue;
+            }
             let (held, length, _) = self.receiver.progress(file);
             if arriving || held != *before || length == Some(held) {
                 (*since, *before) = (self.now, held);
@@ -82,20 +84,19 @@ impl<K: Kernel> Pipeline<K> {
                 late.push(file);
             }
         }
-        self.incomplete
-            .retain(|&file, _| self.receiver.has_file(file));
+        for file in gone {
+            self.transfers.close_sink(file);
+        }
         for file in late {
-            if self.receiver.has_file(file) {
-                let fault = Fault::new(
-                    Code::IntegrityMismatch,
-                    "receive the file",
-                    "all of it was sent and a part never came",
-                )
-                .hint("nothing was published; the next attempt starts over")
-                .retry(Retry::Now);
-                self.storage.submit(file, Job::Discard(file));
-                self.receiver.fail(file, fault);
-            }
+            let fault = Fault::new(
+                Code::IntegrityMismatch,
+                "receive the file",
+                "all of it was sent and a part never came",
+            )
+            .hint("nothing was published; the next attempt starts over")
+            .retry(Retry::Now);
+            self.storage.submit(file, Job::Discard(file));
+            self.receiver.fail(file, fault);
         }
     }
 
@@ -104,19 +105,16 @@ impl<K: Kernel> Pipeline<K> {
     fn check_channels(&mut self) {
         let limit = self.limits.idle_timeout;
         let initiator = matches!(self.role, Role::Initiator(_));
-        let (mut gone, mut worn, mut leave) = (Vec::new(), Vec::new(), Vec::new());
-        for (slot, channel) in self.channels.iter().enumerate() {
-            let Some(channel) = channel.as_ref().filter(|c| c.is_open()) else {
-                continue;
-            };
+        let (mut gone, mut staying, mut leave) = (Vec::new(), Vec::new(), Vec::new());
+        for (slot, channel) in self.channels.open() {
             if let Some(fault) = self.late(channel) {
                 gone.push((slot, Some(fault)));
                 continue;
             }
             let index = channel.index;
             if !self.set.is_leaving(index) {
-                if initiator && channel.stream.is_worn() {
-                    worn.push(slot);
+                if initiator {
+                    staying.push(slot);
                 }
                 continue;
             }
@@ -141,16 +139,20 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         for slot in leave {
-            if let Some(Some(channel)) = self.channels.get_mut(slot) {
+            if let Some(channel) = self.channels.get_mut(slot) {
                 channel.push(&Frame::Leave);
-                self.queue(slot);
+                self.channels.queue(slot);
             }
         }
-        for slot in worn {
-            self.replace_channel(slot);
+        for slot in staying {
+            let channel = self.channels.get_mut(slot);
+            let protected = channel.and_then(|channel| channel.stream.protected());
+            if protected.is_some_and(|protected| protected.is_worn()) {
+                self.replace_channel(slot);
+            }
         }
         for (slot, fault) in gone {
-            if let (Some(fault), Some(Some(channel))) = (&fault, self.channels.get_mut(slot)) {
+            if let (Some(fault), Some(channel)) = (&fault, self.channels.get_mut(slot)) {
                 channel.take_leave(fault);
             }
             self.channel_gone(slot, fault.as_ref());
@@ -162,7 +164,7 @@ impl<K: Kernel> Pipeline<K> {
         let (limit, stall) = (self.limits.idle_timeout, self.limits.stall_timeout);
         let waits = !channel.starved && !channel.throttled && !channel.readable;
         let since = channel.frame_since.filter(|_| waits)?;
-        let others_go_on = channel.heard_at < self.last_heard;
+        let others_go_on = channel.heard_at < self.timers.last_heard();
         let cause = if since + limit <= self.now {
             format!("it did not come within {} s", limit.as_secs_f32())
         } else if channel.heard_at + stall <= self.now && others_go_on {

@@ -15,7 +15,7 @@ impl<K: Kernel> Pipeline<K> {
         let Role::Initiator(dialer) = &mut self.role else {
             return Ok(());
         };
-        dialer.takes_clear = takes_clear;
+        dialer.set_takes_clear(takes_clear);
         self.check_level(takes_clear)
     }
 
@@ -23,7 +23,7 @@ impl<K: Kernel> Pipeline<K> {
     /// wants may have changed since the session began, and what the acceptor takes too.
     pub(super) fn check_level(&self, takes_clear: bool) -> Result<(), Fault> {
         match &self.role {
-            Role::Initiator(dialer) if dialer.dial.level == Level::Clear && !takes_clear => {
+            Role::Initiator(dialer) if dialer.level() == Level::Clear && !takes_clear => {
                 Err(clear_refused("the server takes private payload alone"))
             }
             _ => Ok(()),
@@ -36,33 +36,33 @@ impl<K: Kernel> Pipeline<K> {
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
-        dialer.dial.level = level;
+        dialer.set_level(level);
         // Before the answer to HELLO it isn't known, and looked at when it comes.
-        if level == Level::Clear && !self.set.is_empty() && !dialer.takes_clear {
+        if level == Level::Clear && !self.set.is_empty() && !dialer.takes_clear() {
             self.end(Err(clear_refused("the server takes private payload alone")));
             return;
         }
-        let open: Vec<usize> = self.open_slots().collect();
+        let open: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
         for slot in open {
-            if let Some(Some(channel)) = self.channels.get_mut(slot) {
+            if let Some(channel) = self.channels.get_mut(slot) {
                 channel.set_level(level);
             }
-            self.queue(slot);
+            self.channels.queue(slot);
         }
     }
 
     /// Lets the kernel protect a channel on which nothing can become clear. It knows no clear runs,
     /// and a level may change at any time where both sides take clear payload.
     pub(super) fn offload_private(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return;
         };
         let takes_clear = match &self.role {
-            Role::Initiator(dialer) => dialer.takes_clear || channel.takes_clear,
+            Role::Initiator(dialer) => dialer.takes_clear() || channel.takes_clear,
             Role::Acceptor { takes_clear, .. } => *takes_clear,
         };
-        if !takes_clear {
-            channel.stream.offload();
+        if !takes_clear && let Some(protected) = channel.stream.protected() {
+            protected.offload();
         }
     }
 
@@ -70,7 +70,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn take_level(&mut self, slot: usize, level: Level) -> Result<(), Fault> {
         let follows = matches!(self.role, Role::Acceptor { .. });
         let policy = matches!(self.role, Role::Acceptor { takes_clear, .. } if takes_clear);
-        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+        if let Some(channel) = self.channels.get_mut(slot) {
             if level == Level::Clear && !policy && !channel.take_level_answer() {
                 return Err(clear_refused("it was not agreed on"));
             }
@@ -79,7 +79,7 @@ impl<K: Kernel> Pipeline<K> {
             channel.clear_in = level == Level::Clear;
             if follows {
                 channel.set_level(level);
-                self.queue(slot);
+                self.channels.queue(slot);
             }
         }
         Ok(())
@@ -88,7 +88,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A block comes in the clear: whether that was announced, and nothing stands between its
     /// header and its payload.
     pub(super) fn check_clear(&self, slot: usize) -> Result<(), Fault> {
-        let Some(Some(channel)) = self.channels.get(slot) else {
+        let Some(channel) = self.channels.get(slot) else {
             return Ok(());
         };
         if !channel.clear_in {

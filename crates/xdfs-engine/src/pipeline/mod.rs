@@ -1,115 +1,96 @@
 //! The thread of one session: MTEDP's pipeline.
 //!
 //! It owns its channels, its sources, its buffers and the two machines, and shares nothing that
-//! needs a lock. One turn of [`Pipeline::run`] is: orders, completions of the storage side, what
+//! needs a lock. One turn is: orders, completions of the storage side, what
 //! the machines want, channels that can be read, channels that can be written, timers, wait.
 //!
-//! - `open`: channels on their way into the session.
+//! What it knows is in types with small surfaces of their own:
+//!
+//! - `channels`: its channels, and what each of them can do next.
+//! - `dialer`: which of them an initiator opens, and where they lead.
+//! - `parameters`: what the peers agreed on.
+//! - `path`: how long a round trip takes, and how many channels are picked for it.
+//! - `transfers`: the files that are moved, and what is known of each.
+//! - `source`: what one of them is read from.
+//! - `buffers`, `uniform`: memory for payload, and the block whose bytes are all zero.
+//! - `timers`: when it looks at what depends on time alone.
+//! - `faults`: those that several parts tell of.
+//!
+//! What it does with that:
+//!
+//! - `open`: channels come into the session, and leave it.
+//! - `level`: how the payload of protected channels travels.
 //! - `receive`: frames and payload that come in.
 //! - `send`: blocks that go out.
 //! - `control`: orders, frames that aren't payload, what the machines want.
-//! - `calls`: path calls.
-//! - `transfer`: transfers, their sources and sinks.
+//! - `calls`, `packs`: path calls and packs, with what is known of them.
+//! - `transfer`: a transfer starts and ends, with its source and its sink.
 //! - `deadline`: what depends on time alone.
 //! - `closing`: the end of the session.
 
+mod buffers;
 mod calls;
+mod channels;
 mod closing;
 mod control;
 mod deadline;
+mod dialer;
+mod faults;
 mod level;
 mod open;
 mod packs;
+mod parameters;
+mod path;
 mod receive;
 mod send;
+mod source;
+mod timers;
 mod transfer;
+mod transfers;
+mod uniform;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::channel_set::ChannelSet;
-use xdfs_proto::frame::{Frame, Level, SessionAccept, SessionRequest, Start};
+use xdfs_proto::frame::{Frame, SessionAccept, SessionRequest};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
-use xdfs_proto::{ChannelIndex, Fault, FileId, Limits};
+use xdfs_proto::{ChannelIndex, Fault, Limits};
 use xdfs_store::{Party, Store};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Event;
-use xdfs_xio::{Endpoint, Stream};
+use xdfs_xio::Stream;
 
 use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
+use crate::environment::{self, Environment, Task, Turn};
 use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
 use crate::packs::PackThreads;
 use crate::paths::PathThreads;
-use crate::pool::BufferPool;
 use crate::rate::Bounds;
-use crate::security::{Admission, Identity, Place, take_on};
+use crate::security::{Admission, Permit, assume_ids};
 use crate::storage::Storage;
 
+pub(crate) use buffers::BLOCK_BYTES;
+use buffers::Buffers;
 use calls::Calls;
-use open::Dialer;
+use channels::Channels;
+use closing::Ending;
+pub use dialer::Dial;
+use dialer::Dialer;
 pub(crate) use open::no_such_session;
 use packs::Packs;
-use send::OpenSource;
-use transfer::Transfer;
+use parameters::Parameters;
+use path::Path;
+use source::SlowSources;
+use timers::Timers;
+use transfers::Transfers;
+use uniform::UniformBlock;
 
-/// Payload of a block in bytes, unless said otherwise. Each block ends in a segment that isn't
-/// full, and loopback carries blocks of this size half again as fast as those of 256 KiB.
-pub(crate) const BLOCK_BYTES: u32 = 2 << 20;
-/// The same where many channels share the buffers.
-const BLOCK_BYTES_MIN: u32 = 256 << 10;
-/// Size of a buffer that receives payload in bytes, and of what is read and hashed at once: with
-/// its copy it fits the second level cache.
-const PIECE_BYTES: usize = 256 << 10;
-/// Bytes of buffers for payload that a session may use to send.
-const SEND_POOL_BYTES: usize = 32 << 20;
-/// The same to receive.
-const RECEIVE_POOL_BYTES: usize = 16 << 20;
-/// Buffers that channels may keep in the middle of a block; beyond it they pass on what they have.
-const PIECES_HELD_MAX: usize = 32;
-/// Bytes a channel may read before the others get their turn.
-const TURN_BYTES: usize = 1 << 20;
-/// Round-trip time under which a path is short: its bandwidth-delay product is small.
-const SHORT_PATH: Duration = Duration::from_millis(2);
-/// How long acknowledgements may wait for company.
-const ACK_DELAY: Duration = Duration::from_millis(1);
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(250);
-
-/// How an initiator opens its session.
-#[derive(Clone, Debug)]
-pub struct Dial {
-    /// Where the acceptor listens: one after the other is tried until one answers.
-    pub endpoints: Vec<Endpoint>,
-    /// Number of channels; `None` picks it for each file.
-    pub channels: Option<u32>,
-    /// Payload of a block in bytes, a power of two; `None` for the default.
-    pub block_size: Option<u32>,
-    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
-    pub window: Option<u32>,
-    /// Wait for all channels before the first block.
-    pub start: Start,
-    /// Name of the user; may be empty.
-    pub user: String,
-    /// Opens channels that are protected, and proves who this side is; `None` for plain ones.
-    pub identity: Option<Arc<dyn Identity>>,
-    /// How payload travels on protected channels.
-    pub level: Level,
-}
-
-impl Dial {
-    /// Whether the acceptor is on this machine.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        self.endpoints.iter().all(|endpoint| match endpoint {
-            Endpoint::Tcp(address) => address.ip().is_loopback(),
-            _ => true,
-        })
-    }
-}
 
 /// Who opened the session.
 #[derive(Debug)]
@@ -120,14 +101,33 @@ enum Role {
         /// Payload may travel in the clear.
         takes_clear: bool,
         /// Held as long as the session lives. Only the mutex makes it shareable.
-        _place: Arc<Mutex<Place>>,
+        _permit: Arc<Mutex<Permit>>,
     },
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nothing was done yet.
+    Starting,
+    /// Channels are opened, files are moved.
+    Running,
+    /// The last frames leave, until this time.
+    Farewell(Duration),
+    /// What was received is made durable.
+    Storing,
+    /// Threads end, until this time.
+    Joining(Duration),
 }
 
 /// The session's thread. See the module documentation.
 #[derive(Debug)]
 pub struct Pipeline<K> {
     kernel: K,
+    environment: Arc<dyn Environment>,
+    stage: Stage,
+    /// What became ready; kept for its memory.
+    events: Vec<Event>,
     role: Role,
     /// What the threads of the session run with; `None` for the ids of the process.
     ids: Option<Ids>,
@@ -135,73 +135,28 @@ pub struct Pipeline<K> {
     started: Instant,
     now: Duration,
     commands: mpsc::Receiver<Command>,
-    channels: Vec<Option<Channel>>,
-    free_slots: Vec<usize>,
-    /// Slots of the open channels.
-    slots: BTreeMap<ChannelIndex, usize>,
-    used_indexes: BTreeSet<ChannelIndex>,
-    read_queue: VecDeque<usize>,
-    write_queue: VecDeque<usize>,
-    idle_queue: VecDeque<usize>,
-    /// Channels that wait for a buffer, those that have waited longest first.
-    starved: VecDeque<usize>,
-    /// Channels that wait for the bound on the rate.
-    throttled: Vec<usize>,
-    /// Files whose sinks take bytes only in order.
-    ordered: BTreeSet<FileId>,
-    /// Files whose sinks are open, and what ACCEPT will say of them once what an earlier attempt
-    /// has left was read again: path and block size.
-    unverified: BTreeMap<FileId, (Vec<u8>, u32)>,
+    channels: Channels,
     /// The last turn ended with channels that could take more blocks.
     more_to_send: bool,
-    /// Frames for whichever channel is open first.
-    homeless: VecDeque<Frame>,
     sender: Sender,
     receiver: Receiver,
-    sources: BTreeMap<FileId, OpenSource>,
-    transfers: BTreeMap<FileId, Transfer>,
-    /// Files whose end is known and that aren't complete: since when nothing came, and how many
-    /// bytes were held then.
-    incomplete: BTreeMap<FileId, (Duration, u64)>,
-    /// Channels that were given up because a header came damaged.
-    damaged: u32,
+    transfers: Transfers,
+    slow_sources: SlowSources,
     storage: Storage,
     calls: Calls,
     packs: Packs,
-    send_pool: BufferPool,
-    receive_pool: BufferPool,
-    /// Buffers of `receive_pool` that the storage side has.
-    at_storage: usize,
+    buffers: Buffers,
     bounds: Bounds,
-    uniform: Option<send::UniformBlock>,
-    channels_max: u32,
-    block_size: u32,
-    window: u32,
-    strict: bool,
-    strict_met: bool,
-    /// A channel was to leave before one was open: the first one does.
-    leave_due: bool,
+    uniform: UniformBlock,
+    parameters: Parameters,
+    /// There were as many channels as a start takes.
+    has_started: bool,
     /// The open channels, and the end of the session.
     set: ChannelSet,
     live_max: u32,
-    last_heard: Duration,
-    last_said: Duration,
-    acks_since: Option<Duration>,
-    next_tick: Duration,
-    /// When what has no answer is said again.
-    next_ask: Duration,
-    /// No further file is taken; ends when idle or at the time.
-    draining: Option<Option<Duration>>,
-    ended: Option<Result<(), Fault>>,
-    /// What was started before the path was known.
-    unpicked: Vec<transfer::Moved>,
-    /// Of the path, once it is measured.
-    round_trip: Option<Duration>,
-    /// The file whose answer measures it, and when it was offered.
-    offered_at: Option<(FileId, Duration)>,
-    /// Both ends are on one machine.
-    local: bool,
-    last_transfer_end: Duration,
+    timers: Timers,
+    ending: Ending,
+    path: Path,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -210,15 +165,13 @@ impl<K: Kernel> Pipeline<K> {
     /// # Errors
     /// A setting has no meaning.
     pub fn initiate(kernel: K, dial: Dial, limits: Limits) -> Result<(Self, Commands), Fault> {
-        let request = open::session_request(&dial, &limits)?;
-        let (block_size, channels) = (request.block_size, request.channels);
-        let strict = dial.start == Start::Strict;
-        let window = request.window;
+        let request = dialer::session_request(&**kernel.environment(), &dial, &limits)?;
+        let parameters = Parameters::requested(&request);
         let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
-        let (mut pipeline, commands) = Self::new(kernel, role, None, None, calls, limits);
-        pipeline.set_parameters(channels, block_size, window, strict);
-        Ok((pipeline, commands))
+        Ok(Self::new(
+            kernel, role, parameters, None, None, calls, limits,
+        ))
     }
 
     /// A pipeline for a session that a peer registers on `stream`, and that `admission` was given
@@ -240,33 +193,29 @@ impl<K: Kernel> Pipeline<K> {
         output: &[u8],
         input: Vec<u8>,
     ) -> (Self, Commands) {
-        let place = Arc::new(Mutex::new(admission.place));
+        let permit = Arc::new(Mutex::new(admission.permit));
         let party = Arc::new(Party::new());
         let threads = PathThreads::new(
+            Arc::clone(kernel.environment()),
             Arc::clone(&admission.store),
             SessionFiles::new(Arc::clone(files), &admission.user),
             admission.ids.clone(),
             Arc::clone(&party),
             admission.rate.clone(),
-            Arc::clone(&place),
+            Arc::clone(&permit),
             kernel.notifier(),
         );
         let calls = Calls::acceptor(&limits, threads);
         let role = Role::Acceptor {
             store: admission.store,
             takes_clear,
-            _place: place,
+            _permit: permit,
         };
+        let (ids, party) = (admission.ids, Some(party));
+        let parameters = Parameters::accepted(request, accepted);
         let (mut pipeline, commands) =
-            Self::new(kernel, role, admission.ids, Some(party), calls, limits);
+            Self::new(kernel, role, parameters, ids, party, calls, limits);
         pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
-        let strict = request.start == Start::Strict;
-        pipeline.set_parameters(
-            accepted.channels,
-            accepted.block_size,
-            accepted.window,
-            strict,
-        );
         let mut channel = Channel::new(ChannelIndex(0), stream, Phase::Open, pipeline.now);
         channel.input = input;
         channel.push_bytes(output);
@@ -278,70 +227,54 @@ impl<K: Kernel> Pipeline<K> {
     fn new(
         kernel: K,
         role: Role,
+        parameters: Parameters,
         ids: Option<Ids>,
         party: Option<Arc<Party>>,
         calls: Calls,
         limits: Limits,
     ) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
-        let storage = Storage::new(kernel.notifier(), ids.clone());
-        let packs = Packs::new(PackThreads::new(ids.clone(), party, kernel.notifier()));
-        let pipeline = Self {
+        let environment = Arc::clone(kernel.environment());
+        let outside = || Arc::clone(&environment);
+        let storage = Storage::new(outside(), kernel.notifier(), ids.clone());
+        let threads = || {
+            let (ids, party) = (ids.clone(), party.clone());
+            PackThreads::new(outside(), ids, party, kernel.notifier())
+        };
+        let packs = Packs::new(threads(), threads());
+        let started = environment.now();
+        let mut pipeline = Self {
             kernel,
+            environment,
+            stage: Stage::Starting,
+            events: Vec::with_capacity(1024),
             role,
             ids,
-            started: Instant::now(),
+            started,
             now: Duration::ZERO,
             commands: receiver,
-            channels: Vec::new(),
-            free_slots: Vec::new(),
-            slots: BTreeMap::new(),
-            used_indexes: BTreeSet::new(),
-            read_queue: VecDeque::new(),
-            write_queue: VecDeque::new(),
-            idle_queue: VecDeque::new(),
-            starved: VecDeque::new(),
-            throttled: Vec::new(),
-            ordered: BTreeSet::new(),
-            unverified: BTreeMap::new(),
+            channels: Channels::default(),
             more_to_send: false,
-            homeless: VecDeque::new(),
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
             receiver: Receiver::new(limits.clone()),
-            sources: BTreeMap::new(),
-            transfers: BTreeMap::new(),
-            incomplete: BTreeMap::new(),
-            damaged: 0,
+            transfers: Transfers::default(),
+            slow_sources: SlowSources::default(),
             storage,
             calls,
             packs,
-            send_pool: BufferPool::new(0, 0),
-            receive_pool: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
-            at_storage: 0,
+            buffers: Buffers::new(),
             bounds: Bounds::default(),
-            uniform: None,
-            channels_max: 1,
-            block_size: BLOCK_BYTES,
-            window: 0,
-            strict: false,
-            strict_met: false,
-            leave_due: false,
+            uniform: UniformBlock::default(),
+            parameters,
+            has_started: false,
             set: ChannelSet::new(limits.idle_timeout),
             live_max: 0,
-            last_heard: Duration::ZERO,
-            last_said: Duration::ZERO,
-            acks_since: None,
-            next_tick: TICK,
-            next_ask: limits.stall_timeout,
-            draining: None,
-            ended: None,
-            unpicked: Vec::new(),
-            round_trip: None,
-            offered_at: None,
-            local: false,
-            last_transfer_end: Duration::ZERO,
+            timers: Timers::new(TICK, limits.stall_timeout),
+            ending: Ending::default(),
+            path: Path::default(),
             limits,
         };
+        pipeline.set_parameters(parameters);
         (pipeline, commands)
     }
 
@@ -350,14 +283,10 @@ impl<K: Kernel> Pipeline<K> {
         self.set_round_trip(round_trip);
     }
 
-    fn set_parameters(&mut self, channels: u32, block_size: u32, window: u32, strict: bool) {
-        self.channels_max = channels;
-        self.block_size = block_size;
-        self.sender.set_block_size_max(block_size);
-        self.window = window;
-        self.strict = strict;
-        let size = block_size as usize;
-        self.send_pool = BufferPool::new(size, (SEND_POOL_BYTES / size).max(2));
+    fn set_parameters(&mut self, parameters: Parameters) {
+        self.parameters = parameters;
+        self.sender.set_block_size_max(parameters.block_size());
+        self.buffers.set_block_size(parameters.block_size());
     }
 
     /// Drives the session to its end. What it had durable stays for a later resume. If the session
@@ -367,49 +296,42 @@ impl<K: Kernel> Pipeline<K> {
     /// # Errors
     /// The fault that ended the session.
     pub fn run(mut self) -> Result<(), Fault> {
-        if let Err(fault) = take_on(self.ids.as_ref()) {
-            return self.finish(Err(fault));
+        environment::run(&mut self);
+        self.result()
+    }
+
+    /// Everything that can be done now, while the session runs.
+    fn run_turn(&mut self) -> Turn {
+        self.process_commands();
+        self.process_completions();
+        self.pump_machines();
+        self.receive_all();
+        self.pump_machines();
+        self.send_all();
+        self.calls.look_again();
+        self.pump_machines();
+        if self.timers.is_tick_due(self.now) {
+            self.tick();
+            self.pump_machines();
         }
-        let mut events = Vec::with_capacity(1024);
-        self.dial_missing();
-        let result = loop {
-            self.now = self.started.elapsed();
-            self.obey();
-            self.complete();
-            self.drive();
-            self.receive_all();
-            self.drive();
-            self.send_all();
-            self.calls.look_again();
-            self.drive();
-            if self.now >= self.next_tick {
-                self.tick();
-                self.drive();
-            }
-            if let Some(result) = self.ended.take() {
-                break result;
-            }
-            let timeout = self.wait_time();
-            if let Err(error) = self.kernel.wait(&mut events, timeout) {
-                break Err(Fault::from_io("wait for the channels", "", &error));
-            }
-            for event in events.drain(..) {
-                self.note(event);
-            }
-        };
-        self.finish(result)
+        if self.ending.has_ended() {
+            return self.begin_end();
+        }
+        Turn::Wait(self.wait_time())
+    }
+
+    /// The time since the session began, as it is now and not as it was when the turn began.
+    fn elapsed(&self) -> Duration {
+        self.environment.now() - self.started
     }
 
     /// How long nothing can be done unless something becomes ready.
     fn wait_time(&self) -> Option<Duration> {
-        let busy = !self.read_queue.is_empty() || !self.write_queue.is_empty() || self.more_to_send;
+        let busy = self.channels.are_busy() || self.more_to_send;
         if busy {
             return Some(Duration::ZERO);
         }
-        let mut until = self.next_tick.saturating_sub(self.now);
-        if let Some(since) = self.acks_since {
-            until = until.min((since + ACK_DELAY).saturating_sub(self.now));
-        }
+        let mut until = self.timers.left(self.now);
         let delay = self.bounds.delay(self.now);
         if delay > Duration::ZERO {
             until = until.min(delay.max(Duration::from_millis(1)));
@@ -417,13 +339,13 @@ impl<K: Kernel> Pipeline<K> {
         Some(until)
     }
 
-    /// Notes what became ready.
-    fn note(&mut self, event: Event) {
+    /// Takes note of what became ready.
+    fn on_event(&mut self, event: Event) {
         if event.token == WAKE {
             return;
         }
         let slot = event.token.0;
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return;
         };
         if event.readable && !channel.readable {
@@ -432,40 +354,40 @@ impl<K: Kernel> Pipeline<K> {
         if event.writable {
             channel.writable = true;
         }
-        self.queue(slot);
+        self.channels.queue(slot);
+    }
+}
+
+impl<K: Kernel> Task for Pipeline<K> {
+    fn turn(&mut self) -> Turn {
+        self.now = self.elapsed();
+        match self.stage {
+            Stage::Starting => match assume_ids(self.ids.as_ref()) {
+                Ok(()) => {
+                    self.stage = Stage::Running;
+                    self.dial_missing();
+                    Turn::Again
+                }
+                Err(fault) => {
+                    self.end(Err(fault));
+                    self.begin_end()
+                }
+            },
+            Stage::Running => self.run_turn(),
+            Stage::Farewell(until) => self.say_farewell(until),
+            Stage::Storing => self.await_storage(),
+            Stage::Joining(until) => self.join_workers(until),
+        }
     }
 
-    /// Puts a channel where it belongs after its state changed.
-    fn queue(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
-            return;
-        };
-        let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
-        if wants_read && !channel.read_queued && !channel.starved && !channel.throttled {
-            channel.read_queued = true;
-            self.read_queue.push_back(slot);
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let mut events = std::mem::take(&mut self.events);
+        if let Err(error) = self.kernel.wait(&mut events, timeout) {
+            self.end(Err(Fault::from_io("wait for the channels", "", &error)));
         }
-        if !channel.writable {
-            return;
+        for event in events.drain(..) {
+            self.on_event(event);
         }
-        let connecting = matches!(channel.phase, Phase::Connecting(_));
-        if connecting || channel.has_pending() {
-            if !channel.write_queued {
-                channel.write_queued = true;
-                self.write_queue.push_back(slot);
-            }
-        } else if channel.is_open() && !channel.idle_queued {
-            channel.idle_queued = true;
-            self.idle_queue.push_back(slot);
-        }
-    }
-
-    /// Slots of the channels that are open.
-    fn open_slots(&self) -> impl Iterator<Item = usize> {
-        self.channels
-            .iter()
-            .enumerate()
-            .filter(|(_, c)| c.as_ref().is_some_and(Channel::is_open))
-            .map(|(slot, _)| slot)
+        self.events = events;
     }
 }

@@ -1,118 +1,97 @@
 //! Packs of a session: those that are made for a peer that asked, and those that arrive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
-use xdfs_proto::pack::Wish;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Retry};
-use xdfs_store::PackHow;
+use xdfs_proto::frame::{Offer, Request, Resume};
+use xdfs_proto::pack::PackRequest;
+use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry, SourceTag};
+use xdfs_store::{PackHow, SinkRequest, Store};
 
-use super::transfer::{Moved, permille};
+use super::path::Moved;
+use super::transfers::Making;
 use super::{Pipeline, Role};
+use crate::environment::Worker;
 use crate::kernel::Kernel;
-use crate::packs::{Arriving, Done, PackThreads};
-use crate::pool::Buffer;
+use crate::packs::{Done, PackThreads};
 
-/// The packs of a session.
+/// The threads of the packs, and what they have.
 #[derive(Debug)]
 pub(super) struct Packs {
     threads: PackThreads,
-    /// Packs that a peer asked for and that are being made, with the digest it wants.
-    made: BTreeMap<FileId, DigestKind>,
-    /// Of those, the ones that nobody wants any more.
-    unwanted: BTreeSet<FileId>,
-    arriving: BTreeMap<FileId, Arriving>,
+    /// Open sources and sinks of stores that are slow; threads of their own, so that packs don't
+    /// wait for them.
+    openers: PackThreads,
     /// Packs that are carried out or wait for that, those that nobody wants any more included.
     carried_out: usize,
 }
 
 impl Packs {
-    pub(super) fn new(threads: PackThreads) -> Self {
+    pub(super) fn new(threads: PackThreads, openers: PackThreads) -> Self {
         Self {
             threads,
-            made: BTreeMap::new(),
-            unwanted: BTreeSet::new(),
-            arriving: BTreeMap::new(),
+            openers,
             carried_out: 0,
         }
     }
 
-    /// Packs that are being made.
-    pub(super) fn being_made(&self) -> usize {
-        self.made.len()
-    }
-
-    /// Whether nothing is under way.
-    pub(super) fn are_idle(&self) -> bool {
-        self.made.is_empty() && self.carried_out == 0
-    }
-
-    /// Whether a pack is being made.
-    pub(super) fn is_made(&self, file: FileId) -> bool {
-        self.made.contains_key(&file)
-    }
-
-    /// Nobody wants a pack that is being made.
-    pub(super) fn unwant(&mut self, file: FileId) {
-        if self.made.contains_key(&file) {
-            self.unwanted.insert(file);
-        }
-    }
-
-    /// The memory of a pack that arrives, for a channel to read a block into it that is all of
-    /// the pack.
-    pub(super) fn lend(&mut self, file: FileId, offset: u64, length: usize) -> Option<Buffer> {
-        self.arriving.get_mut(&file)?.lend(offset, length)
-    }
-
-    /// Takes the memory of a pack back, with all of it if it is `whole`; that of a pack which
-    /// nobody wants any more is dropped.
-    pub(super) fn take_back(&mut self, file: FileId, memory: Buffer, whole: bool) {
-        if let Some(pack) = self.arriving.get_mut(&file) {
-            pack.take_back(memory, whole);
-        }
-    }
-
-    /// Takes bytes of a pack that arrives; `false` if `file` is none.
-    pub(super) fn write(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> bool {
-        let pack = self.arriving.get_mut(&file);
-        pack.map(|pack| pack.write(offset, bytes)).is_some()
-    }
-
-    /// Takes zeros of a pack that arrives; `false` if `file` is none.
-    pub(super) fn zero(&mut self, file: FileId, range: ByteRange) -> bool {
-        let pack = self.arriving.get_mut(&file);
-        pack.map(|pack| pack.zero(range.start, range.len()))
-            .is_some()
-    }
-
-    /// A pack that arrived in part isn't needed.
-    pub(super) fn discard(&mut self, file: FileId) {
-        self.arriving.remove(&file);
-    }
-
-    pub(super) fn finish(self) {
-        self.threads.finish();
+    /// Begins nothing more, and returns the threads that end then.
+    pub(super) fn finish(&mut self) -> Vec<Worker> {
+        let mut workers = self.threads.finish();
+        workers.extend(self.openers.finish());
+        workers
     }
 }
 
 impl<K: Kernel> Pipeline<K> {
+    /// Whether packs are being made or carried out.
+    pub(super) fn packs_are_busy(&self) -> bool {
+        self.transfers.makes_any() || self.packs.carried_out > 0
+    }
+
     /// Has a pack made that a downloading peer asks for (acceptor).
-    pub(super) fn make_pack(&mut self, request: &Request, wish: Wish) -> Result<(), Fault> {
+    pub(super) fn make_pack(&mut self, request: Request, wish: PackRequest) -> Result<(), Fault> {
         let Role::Acceptor { store, .. } = &self.role else {
             return Ok(());
         };
-        let (store, root) = (std::sync::Arc::clone(store), request.path.clone());
+        let (store, root) = (Arc::clone(store), request.path.clone());
         self.packs.threads.make(request.file, store, root, wish)?;
-        self.packs.made.insert(request.file, request.digest);
+        self.transfers.make(request);
         Ok(())
+    }
+
+    /// Has a source opened that a downloading peer asks for (acceptor).
+    pub(super) fn open_source_slowly(
+        &mut self,
+        request: Request,
+        store: Arc<dyn Store>,
+    ) -> Result<(), Fault> {
+        let path = request.path.clone();
+        self.packs.openers.open_source(request.file, store, path)?;
+        self.transfers.make(request);
+        Ok(())
+    }
+
+    /// Has a sink opened for what is offered.
+    pub(super) fn open_sink_slowly(
+        &mut self,
+        offer: Offer,
+        store: Arc<dyn Store>,
+        request: SinkRequest,
+        dry_run: bool,
+    ) {
+        let file = offer.file;
+        let opened = self.packs.openers.open_sink(file, store, request, dry_run);
+        match opened {
+            Ok(()) => self.transfers.open_sink(offer),
+            Err(fault) => self.receiver.fail(file, fault),
+        }
     }
 
     /// Takes a pack that is offered.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, how) = match (&self.role, self.transfers.get(&offer.file)) {
+        let (store, root, how) = match (&self.role, self.transfers.started(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
-                std::sync::Arc::clone(store),
+                Arc::clone(store),
                 offer.path.clone(),
                 PackHow {
                     overwrite: offer.overwrite,
@@ -120,12 +99,12 @@ impl<K: Kernel> Pipeline<K> {
                 },
             ),
             (Role::Initiator(_), Some(transfer)) => {
-                let Some(target) = &transfer.target else {
+                let Some(target) = transfer.target() else {
                     return;
                 };
-                let store = std::sync::Arc::clone(&target.store);
+                let store = Arc::clone(&target.store);
                 let how = PackHow {
-                    overwrite: transfer.overwrite,
+                    overwrite: transfer.overwrites(),
                     // Who takes it here knows whether it is.
                     relaxed: false,
                 };
@@ -134,7 +113,7 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Initiator(_), None) => return,
         };
         // Files that the peer cancelled don't count in the machine, and yet take memory here.
-        if self.packs.arriving.len() + self.packs.carried_out >= self.limits.open_files_max {
+        if self.transfers.arriving() + self.packs.carried_out >= self.limits.open_files_max {
             let cause = "too many packs wait to be carried out";
             let fault = Fault::new(Code::LimitExceeded, "take a pack", cause)
                 .path(&root)
@@ -145,10 +124,10 @@ impl<K: Kernel> Pipeline<K> {
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
         let threads = &self.packs.threads;
         let pack = threads.arriving(store, root.clone(), how, length);
-        self.packs.arriving.insert(offer.file, pack);
-        let opened = self
-            .receiver
-            .opened(offer.file, root, self.block_size, Vec::new());
+        self.transfers.receive_pack(offer.file, pack);
+        let opened =
+            self.receiver
+                .opened(offer.file, root, self.parameters.block_size(), Vec::new());
         match opened {
             Ok(()) => self.pick_channels(Moved::Packs),
             Err(fault) => self.receiver.fail(offer.file, fault),
@@ -157,7 +136,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Has a pack carried out that has arrived; `false` if `file` is none.
     pub(super) fn carry_out(&mut self, file: FileId) -> bool {
-        let Some(pack) = self.packs.arriving.remove(&file) else {
+        let Some(pack) = self.transfers.take_pack(file) else {
             return false;
         };
         match self.packs.threads.carry_out(file, pack) {
@@ -168,25 +147,35 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Takes what the threads of the packs have done.
-    pub(super) fn complete_packs(&mut self) {
-        while let Some(done) = self.packs.threads.completion() {
+    pub(super) fn process_pack_completions(&mut self) {
+        loop {
+            let done = self.packs.threads.completion();
+            let Some(done) = done.or_else(|| self.packs.openers.completion()) else {
+                return;
+            };
             match done {
                 Done::Made { file, pack } => {
-                    let digest = self.packs.made.remove(&file).unwrap_or_default();
-                    let result = if self.packs.unwanted.remove(&file) {
-                        let cause = "the peer doesn't want it any more";
-                        Err(Fault::new(Code::Cancelled, "make a pack", cause))
-                    } else {
-                        pack
-                    };
-                    let result = result.and_then(|pack| {
-                        let offer = offer_of_pack(file, Vec::new(), digest);
-                        self.open_offer(Box::new(pack), offer, 0, None, false)
-                    });
-                    if let Err(fault) = result {
-                        self.sender.refuse(file, &fault);
+                    if let Some(making) = self.transfers.made(file) {
+                        let digest = making.request.digest;
+                        let result = wanted(&making, "make a pack", pack).and_then(|pack| {
+                            let offer = offer_of_pack(file, Vec::new(), digest);
+                            self.open_offer(Box::new(pack), offer, 0, None, false)
+                        });
+                        if let Err(fault) = result {
+                            self.sender.refuse(file, &fault);
+                        }
                     }
                 }
+                Done::SourceOpened { file, source } => {
+                    if let Some(making) = self.transfers.made(file) {
+                        let source = wanted(&making, "open the source", source);
+                        self.answer_request(&making.request, source);
+                    }
+                }
+                Done::SinkOpened { file, opened } => match self.transfers.sink_opened(file) {
+                    Some(offer) => self.sink_opened(&offer, opened),
+                    None => self.leave_sink(file, opened),
+                },
                 Done::CarriedOut {
                     file,
                     failures,
@@ -194,22 +183,22 @@ impl<K: Kernel> Pipeline<K> {
                 } => {
                     self.packs.carried_out -= 1;
                     match failures {
-                        Ok(failures) => {
-                            let elapsed = self.transfers.get(&file).map_or(self.now, |t| {
-                                self.started.elapsed().saturating_sub(t.started)
-                            });
-                            let own = permille(busy, elapsed);
-                            if let Some(transfer) = self.transfers.get_mut(&file) {
-                                transfer.store_permille = own;
-                            }
-                            self.receiver.published(file, own, failures);
-                        }
+                        Ok(failures) => self.published(file, busy, failures),
                         Err(fault) => self.receiver.fail(file, fault),
                     }
                 }
             }
         }
     }
+}
+
+/// What a thread made, unless nobody wants it any more.
+fn wanted<T>(making: &Making, operation: &str, made: Result<T, Fault>) -> Result<T, Fault> {
+    if making.is_unwanted {
+        let cause = "the peer doesn't want it any more";
+        return Err(Fault::new(Code::Cancelled, operation, cause));
+    }
+    made
 }
 
 /// The offer of a pack, but for its length.

@@ -7,11 +7,13 @@ use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Fra
 use xdfs_proto::receiver::Disposition;
 use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, Retry, handshake};
 
-use super::{PIECES_HELD_MAX, Pipeline, TURN_BYTES};
+use super::Pipeline;
 use crate::channel::Incoming;
 use crate::kernel::Kernel;
 use crate::storage::Job;
 
+/// Bytes a channel may read before the others get their turn.
+const TURN_BYTES: usize = 1 << 20;
 /// The share of a turn that a frame without payload takes, in bytes.
 const FRAME_TURN_BYTES: usize = 16 << 10;
 
@@ -44,55 +46,29 @@ impl<K: Kernel> Pipeline<K> {
     /// Serves every channel that can be read, each up to a turn.
     pub(super) fn receive_all(&mut self) {
         self.wake_waiting();
-        for _ in 0..self.read_queue.len() {
-            let Some(slot) = self.read_queue.pop_front() else {
+        for _ in 0..self.channels.readable_count() {
+            let Some((slot, channel)) = self.channels.next_readable() else {
                 break;
             };
-            let Some(Some(channel)) = self.channels.get_mut(slot) else {
-                continue;
-            };
-            channel.read_queued = false;
             if channel.is_open() {
                 self.receive_turn(slot);
             } else {
                 self.go_on_opening(slot);
             }
-            if self.ended.is_some() {
+            if self.ending.has_ended() {
                 return;
             }
         }
-        if self.receiver.has_acks() {
-            match self.acks_since {
-                None => self.acks_since = Some(self.now),
-                Some(since) if since + super::ACK_DELAY <= self.now => {
-                    self.receiver.flush_acks();
-                    self.acks_since = None;
-                }
-                Some(_) => {}
-            }
-        } else {
-            self.acks_since = None;
+        if self.timers.acknowledge(self.receiver.has_acks(), self.now) {
+            self.receiver.flush_acks();
         }
     }
 
     /// Lets channels go on for which there is a buffer now, or which the rate lets through again.
     fn wake_waiting(&mut self) {
-        for _ in 0..self.receive_pool.available() {
-            let Some(slot) = self.starved.pop_front() else {
-                break;
-            };
-            if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                channel.starved = false;
-                self.queue(slot);
-            }
-        }
-        if !self.throttled.is_empty() && self.is_rate_open() {
-            for slot in std::mem::take(&mut self.throttled) {
-                if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.throttled = false;
-                    self.queue(slot);
-                }
-            }
+        self.channels.feed_starved(self.buffers.left_to_receive());
+        if self.channels.are_throttled() && self.is_rate_open() {
+            self.channels.unthrottle();
         }
     }
 
@@ -108,22 +84,16 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(Step::Again(bytes)) => {
                     turn += bytes;
                     if bytes > 0 {
-                        self.last_heard = self.now;
+                        self.timers.heard(self.now);
                     }
                 }
                 Ok(Step::Blocked) => break,
                 Ok(Step::Starved) => {
-                    if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                        channel.starved = true;
-                        self.starved.push_back(slot);
-                    }
+                    self.channels.starve(slot);
                     return;
                 }
                 Ok(Step::Throttled) => {
-                    if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                        channel.throttled = true;
-                        self.throttled.push(slot);
-                    }
+                    self.channels.throttle(slot);
                     return;
                 }
                 Ok(Step::End) => {
@@ -143,22 +113,22 @@ impl<K: Kernel> Pipeline<K> {
                     return;
                 }
             }
-            if self.ended.is_some() {
+            if self.ending.has_ended() {
                 break;
             }
             // Acknowledgements and answers must not wait for the end of a long turn.
-            self.drive();
+            self.pump_machines();
         }
         if turn > 0
-            && let Some(Some(channel)) = self.channels.get_mut(slot)
+            && let Some(channel) = self.channels.get_mut(slot)
         {
             channel.heard_at = self.now;
         }
-        self.queue(slot);
+        self.channels.queue(slot);
     }
 
     fn receive_step(&mut self, slot: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(Step::Blocked);
         };
         if channel.incoming.is_some() {
@@ -167,7 +137,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(cost) = self.parse(slot)? {
             return Ok(Step::Again(cost));
         }
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(Step::Blocked);
         };
         if !channel.readable {
@@ -202,7 +172,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Takes one frame, or the header of a block, off the input, and tells its share of the turn.
     /// `None` if it isn't complete.
     fn parse(&mut self, slot: usize) -> Result<Option<usize>, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(None);
         };
         let index = channel.index;
@@ -239,13 +209,14 @@ impl<K: Kernel> Pipeline<K> {
         let mut rest = [0; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES];
         rest.copy_from_slice(bytes);
         let header = BlockHeader::decode(head, rest).map_err(|e| Trouble::Session(e.fault()))?;
-        if header.length > self.block_size {
+        if header.length > self.parameters.block_size() {
             return Err(Trouble::Session(Fault::new(
                 Code::FrameTooLarge,
                 "receive a block",
                 format!(
                     "a block of {} bytes is over the session's {}",
-                    header.length, self.block_size
+                    header.length,
+                    self.parameters.block_size()
                 ),
             )));
         }
@@ -256,7 +227,7 @@ impl<K: Kernel> Pipeline<K> {
             .receiver
             .begin_block(index, &header)
             .map_err(Trouble::Session)?;
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(None);
         };
         channel.consume(BLOCK_HEADER_BYTES);
@@ -271,7 +242,7 @@ impl<K: Kernel> Pipeline<K> {
             }),
             remaining: header.length as usize,
             header,
-            whole: self.ordered.contains(&header.file),
+            whole: self.transfers.is_ordered(header.file),
             done: 0,
             lent: false,
             piece: None,
@@ -288,12 +259,11 @@ impl<K: Kernel> Pipeline<K> {
         )
         .hint("check the memory and the network cards on the way, then run it again")
         .retry(Retry::Now);
-        self.damaged += 1;
-        if self.damaged > DAMAGED_CHANNELS_MAX {
+        if self.channels.count_damaged() > DAMAGED_CHANNELS_MAX {
             self.end(Err(fault));
             return;
         }
-        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+        if let Some(channel) = self.channels.get_mut(slot) {
             channel.take_leave(&fault);
         }
         self.channel_gone(slot, Some(&fault));
@@ -301,7 +271,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Reads payload of the block that is arriving.
     fn receive_payload(&mut self, slot: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(Step::Blocked);
         };
         let Some(incoming) = &mut channel.incoming else {
@@ -313,16 +283,16 @@ impl<K: Kernel> Pipeline<K> {
         let allowance = self.bounds.allowance();
         if incoming.piece.is_none() && incoming.done == 0 && incoming.hasher.is_some() {
             let (header, length) = (incoming.header, incoming.remaining);
-            if let Some(memory) = self.packs.lend(header.file, header.offset, length) {
+            if let Some(memory) = self.transfers.lend(header.file, header.offset, length) {
                 incoming.lent = true;
                 incoming.piece = Some((memory, 0));
             }
         }
         if incoming.piece.is_none() {
-            match self.receive_pool.take() {
+            match self.buffers.take_to_receive() {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
                 None => {
-                    if self.at_storage == 0 {
+                    if !self.buffers.are_at_storage() {
                         self.release_pieces();
                     }
                     return Ok(Step::Starved);
@@ -361,7 +331,7 @@ impl<K: Kernel> Pipeline<K> {
                 channel.readable = false;
                 // A channel that has nothing to read keeps no empty buffer from the others.
                 if let Some(buffer) = channel.take_empty_piece() {
-                    self.receive_pool.give(buffer);
+                    self.buffers.give_received(buffer);
                 }
                 Ok(Step::Blocked)
             }
@@ -376,7 +346,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Passes a piece on that is full, or ends its block, or whose buffer others need.
     fn finish_piece(&mut self, slot: usize, complete: bool, n: usize) -> Result<Step, Trouble> {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(Step::Blocked);
         };
         let Some(incoming) = &channel.incoming else {
@@ -388,10 +358,7 @@ impl<K: Kernel> Pipeline<K> {
             .is_some_and(|(b, filled)| *filled == b.len());
         if incoming.remaining == 0
             || full
-            || (!complete
-                && !incoming.whole
-                && !incoming.lent
-                && self.receive_pool.in_use() - self.at_storage > PIECES_HELD_MAX)
+            || (!complete && !incoming.whole && !incoming.lent && self.buffers.are_scarce())
         {
             self.pass_on(slot);
         }
@@ -402,7 +369,7 @@ impl<K: Kernel> Pipeline<K> {
     /// The piece that shows the check value to be wrong isn't written, so that a block of one
     /// piece, the common case, is written only if it is right.
     fn pass_on(&mut self, slot: usize) {
-        let Some(Some(channel)) = self.channels.get_mut(slot) else {
+        let Some(channel) = self.channels.get_mut(slot) else {
             return;
         };
         let Some(incoming) = &channel.incoming else {
@@ -436,12 +403,16 @@ impl<K: Kernel> Pipeline<K> {
         });
         let taken = wanted && len > 0 && !wrong && self.receiver.has_file(header.file);
         if lent {
-            self.packs.take_back(header.file, buffer, !wrong);
-        } else if taken && self.packs.write(header.file, offset, &buffer[..len]) {
-            self.receive_pool.give(buffer);
+            self.transfers.take_back(header.file, buffer, !wrong);
+        } else if taken
+            && self
+                .transfers
+                .write_pack(header.file, offset, &buffer[..len])
+        {
+            self.buffers.give_received(buffer);
         } else if taken {
             let file = header.file;
-            self.at_storage += 1;
+            self.buffers.lend_to_storage();
             self.storage.submit(
                 file,
                 Job::Write {
@@ -452,12 +423,12 @@ impl<K: Kernel> Pipeline<K> {
                 },
             );
         } else {
-            self.receive_pool.give(buffer);
+            self.buffers.give_received(buffer);
         }
         if ends {
             self.end_block(index, &header, fragment, wrong);
         }
-        self.complete();
+        self.process_completions();
     }
 
     fn end_block(
@@ -482,15 +453,15 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Counts bytes of a download that came, or will have come, more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
-        if let Some(transfer) = self.transfers.get_mut(&file) {
-            transfer.retransmitted += bytes;
+        if let Some(transfer) = self.transfers.started_mut(file) {
+            transfer.count_again(bytes);
         }
     }
 
     /// Passes on what slow channels have gathered, so that its buffers become free.
     fn release_pieces(&mut self) {
-        for slot in 0..self.channels.len() {
-            let holds = self.channels[slot].as_ref().is_some_and(|c| {
+        for slot in 0..self.channels.slots_end() {
+            let holds = self.channels.get(slot).is_some_and(|c| {
                 c.incoming.as_ref().is_some_and(|i| {
                     !i.whole && !i.lent && i.piece.as_ref().is_some_and(|(_, n)| *n > 0)
                 })

@@ -1,18 +1,18 @@
 //! Blocks that go out: any channel that can take one gets the next.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use xdfs_proto::digest::{BlockHasher, Fragment};
-use xdfs_proto::frame::{BlockHeader, Frame};
+use xdfs_proto::digest::BlockHasher;
+use xdfs_proto::frame::{BlockHeader, Frame, Hole};
 use xdfs_proto::sender::Extent;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
-use xdfs_store::Source;
+use xdfs_proto::{ByteRange, Code, Fault, FileId};
 
-use super::{PIECE_BYTES, Pipeline};
+use super::Pipeline;
+use super::buffers::PIECE_BYTES;
+use super::buffers::SEND_POOL_BYTES;
+use super::source::{Reader, Verification};
 use crate::channel::{Payload, Written};
 use crate::feeder::{Fed, Feeder};
 use crate::kernel::Kernel;
+use crate::reader::Answered;
 
 /// How far ahead of the reads the store is told of them, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
@@ -21,68 +21,13 @@ const READ_AHEAD_STEP: u64 = 4 << 20;
 /// Blocks a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
 
-/// A source that is being sent.
-#[derive(Debug)]
-pub(super) struct OpenSource {
-    pub(super) reader: Reader,
-    /// Offset in the source of the first byte of the transfer.
-    pub(super) offset: u64,
-    pub(super) digest: DigestKind,
-    /// Up to where reads were announced.
-    announced: u64,
-    /// Up to where the source holds data, as far as it was looked.
-    data_until: u64,
-    pub(super) busy: Duration,
-    pub(super) opened_at: Duration,
-    /// What EOFR told of the time that the store took. It is told again unchanged, since a frame
-    /// that is sent again is the same frame.
-    pub(super) told_wait: Option<u16>,
-    /// It was found unchanged after all of it was read.
-    verified: bool,
-}
-
-/// How a source is read.
-#[derive(Debug)]
-pub(super) enum Reader {
-    /// Anywhere, in the pipeline's own thread.
-    Random(Box<dyn Source>),
-    /// From front to back, by a feeder that starts once the block size is known.
-    Stream(Option<Box<dyn Source>>, Option<Feeder>),
-}
-
-/// One block of a uniform source, made once.
-#[derive(Debug)]
-pub(super) struct UniformBlock {
-    kind: DigestKind,
-    check: bool,
-    bytes: Arc<[u8]>,
-    hasher: BlockHasher,
-}
-
-impl OpenSource {
-    pub(super) fn new(
-        source: Box<dyn Source>,
-        offset: u64,
-        digest: DigestKind,
-        now: Duration,
-    ) -> Self {
-        let reader = if source.info().random_reads {
-            Reader::Random(source)
-        } else {
-            Reader::Stream(Some(source), None)
-        };
-        Self {
-            reader,
-            offset,
-            digest,
-            announced: 0,
-            data_until: 0,
-            busy: Duration::ZERO,
-            opened_at: now,
-            told_wait: None,
-            verified: false,
-        }
-    }
+/// What a channel got.
+enum Sent {
+    /// A block, or a hole.
+    Block,
+    /// The source takes its time: another file may go on.
+    Later,
+    Nothing,
 }
 
 /// A block that was made ready.
@@ -95,6 +40,8 @@ enum Ready {
     },
     /// It is a hole.
     Hole(Extent),
+    /// The source takes its time: another file may go on.
+    Later,
     /// The source has nothing more, or nothing yet.
     Nothing,
     /// No buffer is free.
@@ -104,14 +51,13 @@ enum Ready {
 impl<K: Kernel> Pipeline<K> {
     /// Writes what waits, then hands blocks to channels that can take them.
     pub(super) fn send_all(&mut self) {
-        for _ in 0..self.write_queue.len() {
-            let Some(slot) = self.write_queue.pop_front() else {
+        if !self.slow_sources.is_empty() {
+            self.process_reads();
+        }
+        for _ in 0..self.channels.writing_count() {
+            let Some((slot, channel)) = self.channels.next_writing() else {
                 break;
             };
-            let Some(Some(channel)) = self.channels.get_mut(slot) else {
-                continue;
-            };
-            channel.write_queued = false;
             if matches!(channel.phase, crate::channel::Phase::Connecting(_)) {
                 self.go_on_opening(slot);
                 continue;
@@ -119,10 +65,10 @@ impl<K: Kernel> Pipeline<K> {
             self.flush(slot);
         }
         self.more_to_send = false;
-        if !self.strict_met || self.ended.is_some() {
+        if !self.has_started || self.ending.has_ended() {
             return;
         }
-        let mut turns = self.idle_queue.len().max(1) * TURN_BLOCKS;
+        let mut turns = self.channels.idle_count().max(1) * TURN_BLOCKS;
         // Channels that have nothing to send at the moment keep their places.
         let mut passed = Vec::new();
         while turns > 0 && !self.sender.is_idle() && self.is_rate_open() {
@@ -138,24 +84,14 @@ impl<K: Kernel> Pipeline<K> {
         }
         self.more_to_send = turns == 0;
         for slot in passed.into_iter().rev() {
-            if let Some(Some(channel)) = self.channels.get_mut(slot)
-                && !channel.idle_queued
-            {
-                channel.idle_queued = true;
-                self.idle_queue.push_front(slot);
-            }
+            self.channels.put_back_idle(slot);
         }
     }
 
-    /// The channel that has waited longest for a block.
+    /// The channel that has waited longest for a block, and stays.
     fn next_idle(&mut self) -> Option<usize> {
-        while let Some(slot) = self.idle_queue.pop_front() {
-            let Some(Some(channel)) = self.channels.get_mut(slot) else {
-                continue;
-            };
-            channel.idle_queued = false;
-            let takes = channel.is_open() && channel.writable && !channel.has_pending();
-            if takes && !self.set.is_leaving(channel.index) {
+        while let Some((slot, index)) = self.channels.next_idle() {
+            if !self.set.is_leaving(index) {
                 return Some(slot);
             }
         }
@@ -164,92 +100,226 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Gives a channel the next block and writes it. `false` if there is none.
     fn send_block(&mut self, slot: usize) -> bool {
-        let Some(Some(channel)) = self.channels.get(slot) else {
+        let Some(channel) = self.channels.get(slot) else {
             return false;
         };
         let index = channel.index;
-        if let Some(extent) = self.sender.next_extent(index) {
-            return self.send_extent(slot, extent);
+        if let Some((extent, bytes)) = self.next_read() {
+            return self.send_read(slot, extent, bytes);
+        }
+        while let Some(extent) = self.sender.next_extent(index) {
+            match self.send_extent(slot, extent) {
+                Sent::Block => return true,
+                Sent::Nothing => return false,
+                Sent::Later => {}
+            }
         }
         let Some(offer) = self.sender.next_pack(index) else {
             return false;
         };
         if let Frame::Offer(offer) = &offer {
-            self.offered_at.get_or_insert((offer.file, self.now));
+            self.path.offered(offer.file, self.now);
         }
-        if let Some(Some(channel)) = self.channels.get_mut(slot) {
+        if let Some(channel) = self.channels.get_mut(slot) {
             channel.push(&offer);
         }
         let extent = self.sender.next_extent(index);
-        if extent.is_none_or(|extent| !self.send_extent(slot, extent)) {
+        let sent = extent.map(|extent| self.send_extent(slot, extent));
+        if !matches!(sent, Some(Sent::Block)) {
             self.flush(slot);
         }
         true
     }
 
-    /// Gives a channel a block and writes it. `false` if the source has nothing for it now.
-    fn send_extent(&mut self, slot: usize, extent: Extent) -> bool {
-        let Some(Some(channel)) = self.channels.get(slot) else {
+    /// Gives a channel a block and writes it.
+    fn send_extent(&mut self, slot: usize, extent: Extent) -> Sent {
+        let Some(channel) = self.channels.get(slot) else {
             self.sender.put_back(extent);
-            return false;
+            return Sent::Nothing;
         };
         let clear = channel.is_clear(self.sender.may_be_clear(extent));
         let (index, check) = (channel.index, channel.checks(clear));
         let ready = match self.prepare(extent, check) {
             Ok(ready) => ready,
             Err(fault) => {
-                self.sources.remove(&extent.file);
+                self.transfers.close_source(extent.file);
                 self.sender.fail(extent.file, fault);
-                return false;
+                return Sent::Nothing;
             }
         };
         match ready {
-            Ready::Nothing => return false,
+            Ready::Later => return Sent::Later,
+            Ready::Nothing => return Sent::Nothing,
             Ready::Starved => {
                 self.sender.put_back(extent);
-                return false;
+                return Sent::Nothing;
             }
             Ready::Hole(extent) => {
                 self.sender.assign(index, extent, self.now);
-                if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.push(&Frame::Hole {
+                if let Some(channel) = self.channels.get_mut(slot) {
+                    channel.push(&Frame::Hole(Hole {
                         file: extent.file,
                         range: extent.range,
-                    });
+                    }));
                 }
             }
             Ready::Block {
                 extent,
                 check,
                 payload,
-            } => {
-                let len = extent.range.len();
-                let header = BlockHeader {
-                    file: extent.file,
-                    check,
-                    clear,
-                    offset: extent.range.start,
-                    // A block is never longer than the session's block size, a `u32`.
-                    length: u32::try_from(len).unwrap_or(u32::MAX),
-                };
-                self.sender.assign(index, extent, self.now);
-                self.bounds.take(len, self.now);
-                if let Some(Some(channel)) = self.channels.get_mut(slot) {
-                    channel.send(&header, payload);
-                }
-            }
+            } => self.put_block(slot, extent, clear, check, payload),
         }
         self.flush(slot);
-        true
+        Sent::Block
+    }
+
+    /// Gives a channel a block of a source that was read in a thread of its own.
+    fn send_read(&mut self, slot: usize, mut extent: Extent, bytes: Vec<u8>) -> bool {
+        let file = extent.file;
+        let Some(channel) = self.channels.get(slot) else {
+            return false;
+        };
+        let clear = channel.is_clear(self.sender.may_be_clear(extent));
+        let check = channel.checks(clear);
+        let Some(kind) = self.transfers.source_mut(file).map(|open| open.digest) else {
+            return false;
+        };
+        let (_, length) = self.sender.shape(file).unwrap_or((1, None));
+        let (wanted, came) = (extent.range.len(), bytes.len() as u64);
+        extent.range.end = extent.range.start + came;
+        if came < wanted && length.is_some() {
+            self.transfers.close_source(file);
+            self.sender.fail(file, became_shorter());
+            return false;
+        }
+        if came > 0 {
+            let mut hasher = BlockHasher::new(kind, check, extent.range.start);
+            hasher.update(&bytes);
+            let (value, fragment) = hasher.finish(file);
+            if !extent.again {
+                self.sender.extent_read(file, fragment);
+            }
+            self.put_block(slot, extent, clear, value, Payload::Owned(bytes));
+        }
+        if came < wanted {
+            self.sender.source_ended(file, extent.range.end);
+        }
+        self.flush(slot);
+        came > 0
+    }
+
+    /// Gives a block to a channel, which has none.
+    fn put_block(
+        &mut self,
+        slot: usize,
+        extent: Extent,
+        clear: bool,
+        check: u32,
+        payload: Payload,
+    ) {
+        let len = extent.range.len();
+        let header = BlockHeader {
+            file: extent.file,
+            check,
+            clear,
+            offset: extent.range.start,
+            // A block is never longer than the session's block size, a `u32`.
+            length: u32::try_from(len).unwrap_or(u32::MAX),
+        };
+        if let Some(channel) = self.channels.get_mut(slot) {
+            self.sender.assign(channel.index, extent, self.now);
+            self.bounds.take(len, self.now);
+            channel.send(&header, payload);
+        }
+    }
+
+    /// Takes what slow sources have read, and lets files go on whose sources have something again.
+    fn process_reads(&mut self) {
+        let is_full = !self.has_room_for_reads();
+        for file in self.slow_sources.take() {
+            let Some(open) = self.transfers.source_mut(file) else {
+                continue;
+            };
+            let reader = match &mut open.reader {
+                Reader::Random(_) | Reader::Stream(_, None) => continue,
+                Reader::Stream(_, Some(feeder)) => {
+                    match feeder.is_ready() {
+                        true => self.sender.pause(file, false),
+                        false => self.slow_sources.wait_for(file),
+                    }
+                    continue;
+                }
+                Reader::Slow(reader) => reader,
+            };
+            let (mut failure, mut unchanged) = (None, None);
+            while let Some(answer) = reader.poll() {
+                match answer {
+                    Ok(Answered::Read(busy)) => open.busy += busy,
+                    Ok(Answered::Unchanged) => unchanged = Some(()),
+                    Err(fault) => failure = Some(fault),
+                }
+            }
+            self.sender.pause(file, is_full || !reader.has_room());
+            let asked = matches!(open.verification, Verification::Asked(_));
+            if failure.is_none() && (is_full || asked || !reader.is_idle()) {
+                self.slow_sources.wait_for(file);
+            }
+            let frame = unchanged.and_then(|()| {
+                let unchanged = Verification::Unchanged;
+                match std::mem::replace(&mut open.verification, unchanged) {
+                    Verification::Asked(frame) => Some(frame),
+                    _ => None,
+                }
+            });
+            if let Some(fault) = failure {
+                if asked {
+                    // The end is asked for again until the receiver knows that there is none.
+                    open.verification = Verification::Failed(fault.clone());
+                } else {
+                    self.transfers.close_source(file);
+                }
+                self.sender.fail(file, fault);
+            } else if let Some(frame) = frame {
+                self.transmit_end(frame);
+            }
+        }
+    }
+
+    /// Whether one more block may be read by other threads: what they hold is bounded for all files
+    /// of the session together, as the buffers of its own thread are.
+    fn has_room_for_reads(&mut self) -> bool {
+        let mut held = 0;
+        for file in self.slow_sources.iter() {
+            if let Some(open) = self.transfers.source_mut(file)
+                && let Reader::Slow(reader) = &open.reader
+            {
+                held += reader.held_bytes();
+            }
+        }
+        held == 0 || held + u64::from(self.parameters.block_size()) <= SEND_POOL_BYTES as u64
+    }
+
+    /// A block that a slow source has read: of the file with the lowest number.
+    fn next_read(&mut self) -> Option<(Extent, Vec<u8>)> {
+        for file in self.slow_sources.iter() {
+            if let Some(open) = self.transfers.source_mut(file)
+                && let Reader::Slow(reader) = &mut open.reader
+                && let Some(read) = reader.next()
+            {
+                self.sender.pause(file, !reader.has_room());
+                return Some(read);
+            }
+        }
+        None
     }
 
     /// Writes what waits on a channel, as far as it takes it.
     pub(super) fn flush(&mut self, slot: usize) {
         loop {
-            let Some(Some(channel)) = self.channels.get_mut(slot) else {
+            let Some(channel) = self.channels.get_mut(slot) else {
                 return;
             };
-            self.last_said = self.now;
+            self.timers.said(self.now);
             match channel.write() {
                 Ok(Written::All(payload)) => {
                     if let Some(payload) = payload {
@@ -273,36 +343,45 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
         }
-        self.queue(slot);
+        self.channels.queue(slot);
     }
 
     /// Takes the buffer of a block that is written.
     pub(super) fn take_back(&mut self, payload: Payload) {
         if let Payload::Pooled(buffer) = payload {
             // A channel opened before the block size was agreed on sends no blocks.
-            self.send_pool.give(buffer);
+            self.buffers.give_sent(buffer);
         }
     }
 
     /// Reads an extent and computes its check value and digest state.
     fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
         let file = extent.file;
-        let Some(open) = self.sources.get_mut(&file) else {
-            return Err(Fault::new(
-                Code::Internal,
-                "read the source",
-                "it is not open",
-            ));
+        let has_room = self.slow_sources.is_empty() || self.has_room_for_reads();
+        let Some(open) = self.transfers.source_mut(file) else {
+            return Err(Fault::new(Code::Internal, "read the source", "not open"));
         };
         let source = match &mut open.reader {
             Reader::Stream(..) => return self.prepare_streamed(extent, check),
+            Reader::Slow(_) if !has_room => {
+                self.sender.put_back(extent);
+                self.sender.pause(file, true);
+                self.slow_sources.wait_for(file);
+                return Ok(Ready::Later);
+            }
+            Reader::Slow(reader) => {
+                reader.read(extent, open.offset + extent.range.start);
+                self.sender.pause(file, !reader.has_room());
+                self.slow_sources.wait_for(file);
+                return Ok(Ready::Later);
+            }
             Reader::Random(source) => source,
         };
         let len = extent.range.len() as usize;
         let (grid, length) = self.sender.shape(file).unwrap_or((1, None));
         if source.is_uniform() {
             let kind = open.digest;
-            let (check, fragment, bytes) = self.uniform_block(kind, check, file, extent.range);
+            let (check, fragment, bytes) = self.uniform.get(kind, check, file, extent.range);
             if !extent.again {
                 self.sender.extent_read(file, fragment);
             }
@@ -352,7 +431,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             open.data_until = if start >= end { end } else { until };
         }
-        let Some(mut buffer) = self.send_pool.take() else {
+        let Some(mut buffer) = self.buffers.take_to_send() else {
             return Ok(Ready::Starved);
         };
         if extent.range.end + READ_AHEAD_BYTES > open.announced && length.is_some() {
@@ -370,9 +449,9 @@ impl<K: Kernel> Pipeline<K> {
         let (mut n, mut failed) = (0, None);
         // In pieces, so that what was read is hashed while it is in the cache.
         for piece in buffer[..len].chunks_mut(PIECE_BYTES) {
-            let start = Instant::now();
+            let start = self.environment.now();
             let read = source.read_at(base + extent.range.start + n as u64, piece);
-            open.busy += start.elapsed();
+            open.busy += self.environment.now() - start;
             match read {
                 Ok(read) => {
                     hasher.update(&piece[..read]);
@@ -388,20 +467,16 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         if let Some(fault) = failed {
-            self.send_pool.give(buffer);
+            self.buffers.give_sent(buffer);
             return Err(fault);
         }
         if n < len {
             if length.is_some() {
-                self.send_pool.give(buffer);
-                return Err(Fault::new(
-                    Code::SourceChanged,
-                    "read the source",
-                    "it became shorter while it was read",
-                ));
+                self.buffers.give_sent(buffer);
+                return Err(became_shorter());
             }
             if n == 0 {
-                self.send_pool.give(buffer);
+                self.buffers.give_sent(buffer);
                 self.sender.source_ended(file, extent.range.start);
                 return Ok(Ready::Nothing);
             }
@@ -432,24 +507,33 @@ impl<K: Kernel> Pipeline<K> {
             ));
         }
         let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
+        let environment = &*self.environment;
         let grid = self
             .sender
             .shape(file)
-            .map_or_else(|| self.block_size.into(), |(grid, _)| grid);
-        let Some(open) = self.sources.get_mut(&file) else {
+            .map_or_else(|| self.parameters.block_size().into(), |(grid, _)| grid);
+        let Some(open) = self.transfers.source_mut(file) else {
             return Ok(Ready::Nothing);
         };
         let Reader::Stream(source, feeder) = &mut open.reader else {
             return Ok(Ready::Nothing);
         };
         if let Some(source) = source.take() {
-            *feeder = Some(Feeder::start(source, grid as usize, notifier, ids)?);
+            *feeder = Some(Feeder::start(
+                environment,
+                source,
+                grid as usize,
+                notifier,
+                ids,
+            )?);
         }
         let fed = feeder.as_mut().map_or(Ok(Fed::Wait), Feeder::next)?;
         match fed {
             Fed::Wait => {
                 self.sender.put_back(extent);
-                Ok(Ready::Nothing)
+                self.sender.pause(file, true);
+                self.slow_sources.wait_for(file);
+                Ok(Ready::Later)
             }
             Fed::End => {
                 self.sender.source_ended(file, extent.range.start);
@@ -473,51 +557,37 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A block of zeros: made once for each length, hashed once where the digest allows it.
-    fn uniform_block(
-        &mut self,
-        kind: DigestKind,
-        check: bool,
-        file: FileId,
-        range: ByteRange,
-    ) -> (u32, Fragment, Arc<[u8]>) {
-        // A block is never longer than the session's block size, a `u32`.
-        let len = range.len() as usize;
-        let known = self
-            .uniform
-            .as_ref()
-            .filter(|u| u.bytes.len() == len && u.kind == kind && u.check == check)
-            .and_then(|u| Some((u.hasher.moved_to(range.start)?, Arc::clone(&u.bytes))));
-        if let Some((hasher, bytes)) = known {
-            let (value, fragment) = hasher.finish(file);
-            return (value, fragment, bytes);
-        }
-        let bytes: Arc<[u8]> = Arc::from(vec![0; len]);
-        let mut hasher = BlockHasher::new(kind, check, range.start);
-        hasher.update(&bytes);
-        if let Some(hasher) = hasher.moved_to(0) {
-            let bytes = Arc::clone(&bytes);
-            self.uniform = Some(UniformBlock {
-                kind,
-                check,
-                bytes,
-                hasher,
-            });
-        }
-        let (value, fragment) = hasher.finish(file);
-        (value, fragment, bytes)
-    }
-
-    /// Checks that a source is still what was offered, when all of it was sent.
-    pub(super) fn verify_source(&mut self, file: FileId) -> Result<(), Fault> {
-        let Some(open) = self.sources.get_mut(&file) else {
-            return Ok(());
+    /// Checks that a source is still what was offered, when all of it was sent, before `end` tells
+    /// that. `false` if it is looked at in another thread: the frame goes when that is done.
+    pub(super) fn verify_source(&mut self, file: FileId, end: &Frame) -> Result<bool, Fault> {
+        let Some(open) = self.transfers.source_mut(file) else {
+            return Ok(true);
         };
         // EOFR comes again after a lost channel, when the receiver may have published already.
-        if let (Reader::Random(source), false) = (&mut open.reader, open.verified) {
-            source.verify_unchanged()?;
-            open.verified = true;
+        match (&mut open.reader, &open.verification) {
+            (Reader::Stream(..), _) | (_, Verification::Unchanged) => return Ok(true),
+            (_, Verification::Asked(_)) => return Ok(false),
+            (_, Verification::Failed(fault)) => return Err(fault.clone()),
+            (Reader::Random(source), Verification::NotAsked) => {
+                if let Err(fault) = source.verify_unchanged() {
+                    // For good, also if it looks the same again later.
+                    open.verification = Verification::Failed(fault.clone());
+                    return Err(fault);
+                }
+                open.verification = Verification::Unchanged;
+                return Ok(true);
+            }
+            (Reader::Slow(reader), Verification::NotAsked) => {
+                reader.verify();
+                open.verification = Verification::Asked(end.clone());
+            }
         }
-        Ok(())
+        self.slow_sources.wait_for(file);
+        Ok(false)
     }
+}
+
+fn became_shorter() -> Fault {
+    let cause = "it became shorter while it was read";
+    Fault::new(Code::SourceChanged, "read the source", cause)
 }

@@ -1,81 +1,25 @@
 //! Transfers: how one starts, which source and sink it gets, how far it is and how it ends.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_proto::digest::Fragment;
-use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
+use xdfs_proto::frame::{Offer, Request};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, DigestValue, Fault, FileId};
-use xdfs_store::{SinkRequest, Source, Store};
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, SourceTag};
+use xdfs_store::{OpenedSink, SinkRequest, Source};
 
-use super::send::OpenSource;
-use super::{PIECE_BYTES, Pipeline, Role};
-use crate::command::{
-    DownloadJob, Job, JobKind, LimitedBy, Outcome, Progress, TransferEvent, UploadJob,
-};
+use super::buffers::PIECE_BYTES;
+use super::faults::mark_session_end;
+use super::path::Moved;
+use super::source::{OpenSource, Reader};
+use super::transfers::{Target, Transfer, permille};
+use super::{Pipeline, Role};
+use crate::command::{DownloadJob, Job, JobKind, Outcome, UploadJob};
 use crate::kernel::Kernel;
-
-/// How often a transfer tells how far it is.
-pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of a file for which one channel is enough, since opening more takes longer.
-const ONE_CHANNEL_BYTES: u64 = 16 << 20;
-/// Channels picked for a large file on a short path, and the most on a long one.
-const CHANNELS_SHORT: u32 = 4;
-const CHANNELS_LONG: u32 = 16;
-/// Channels picked for packs on a long path. Many that begin at once with little each would
-/// overrun the queue of the path when all of them have doubled what they send often enough.
-const CHANNELS_PACKS: u32 = 4;
-
-/// What channels are picked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Moved {
-    /// A file of this length in bytes.
-    File(u64),
-    /// Packs of many small files.
-    Packs,
-}
-
-impl Moved {
-    /// One whose length nobody knows may be of any.
-    fn file(length: Option<u64>) -> Self {
-        Self::File(length.unwrap_or(u64::MAX))
-    }
-}
-
-/// Where a download goes.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) path: Vec<u8>,
-    name: Vec<u8>,
-}
-
-/// A transfer that this side started.
-#[derive(Debug)]
-pub(super) struct Transfer {
-    pub(super) events: mpsc::Sender<TransferEvent>,
-    pub(super) started: Duration,
-    pub(super) until: Option<Duration>,
-    pub(super) last_progress: Duration,
-    /// Time for which the session's own bound had held bytes back when the transfer began.
-    pub(super) waited_before: Duration,
-    pub(super) dry_run: bool,
-    pub(super) uploads: bool,
-    pub(super) target: Option<Target>,
-    pub(super) overwrite: bool,
-    pub(super) resume: Resume,
-    /// First byte of the source.
-    pub(super) offset: u64,
-    pub(super) path: Vec<u8>,
-    pub(super) resumed_bytes: u64,
-    pub(super) bytes_total: Option<u64>,
-    pub(super) retransmitted: u64,
-    /// Share of the time that this side's storage was busy, in thousandths (download).
-    pub(super) store_permille: u16,
-    /// Of a pack, what wasn't carried out.
-    pub(super) failures: Failures,
-}
+use crate::packs::{SinkOpened, open_sink};
+use crate::reader::SlowReader;
+use crate::storage::Job as StorageJob;
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
@@ -83,39 +27,9 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(rate) = job.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let (uploads, target) = match &job.kind {
-            JobKind::Upload(_) => (true, None),
-            JobKind::Download(DownloadJob {
-                store,
-                target,
-                name,
-                ..
-            }) => {
-                let (store, path, name) = (Arc::clone(store), target.clone(), name.clone());
-                (false, Some(Target { store, path, name }))
-            }
-        };
-        let transfer = Transfer {
-            events: job.events.clone(),
-            started: self.now,
-            until: job.duration.map(|d| self.now + d),
-            last_progress: self.now,
-            waited_before: self.bounds.waited(),
-            dry_run: job.dry_run,
-            uploads,
-            target,
-            overwrite: job.overwrite,
-            resume: job.resume,
-            offset: job.offset,
-            path: Vec::new(),
-            resumed_bytes: 0,
-            bytes_total: None,
-            retransmitted: 0,
-            store_permille: 0,
-            failures: Failures::default(),
-        };
-        self.transfers.insert(job.file, transfer);
-        if self.ended.is_some() {
+        let transfer = Transfer::new(&job, self.now, self.bounds.waited());
+        self.transfers.start(job.file, transfer);
+        if self.ending.has_ended() {
             return;
         }
         match job.kind {
@@ -145,8 +59,8 @@ impl<K: Kernel> Pipeline<K> {
                 };
                 match self.open_offer(source, offer, job.offset, job.length, true) {
                     Ok(length) => {
-                        if let Some(transfer) = self.transfers.get_mut(&job.file) {
-                            transfer.bytes_total = length;
+                        if let Some(transfer) = self.transfers.started_mut(job.file) {
+                            transfer.set_total(length);
                         }
                         if pack {
                             self.pick_channels(Moved::Packs);
@@ -206,10 +120,17 @@ impl<K: Kernel> Pipeline<K> {
             offer.tag = info.tag.of_part(offset, offer.length);
         }
         let length = offer.length;
-        self.sources.insert(
-            offer.file,
-            OpenSource::new(source, offset, offer.digest, self.now),
-        );
+        let reader = match (info.random_reads, source.is_slow()) {
+            (false, _) => Reader::Stream(Some(source), None),
+            (true, false) => Reader::Random(source),
+            (true, true) => {
+                let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
+                let reader = SlowReader::start(&self.environment, source, notifier, ids)?;
+                Reader::Slow(reader)
+            }
+        };
+        let source = OpenSource::new(reader, offset, offer.digest, self.now);
+        self.transfers.open_source(offer.file, source);
         self.sender.offer(offer, upload);
         Ok(length)
     }
@@ -220,28 +141,14 @@ impl<K: Kernel> Pipeline<K> {
         if !matches!(self.role, Role::Initiator(_)) || self.explicit_channels() {
             return;
         }
-        if !self.local && self.round_trip.is_none() {
-            self.unpicked.push(what);
-            return;
+        if let Some(wanted) = self.path.pick_channels(what) {
+            self.want_channels(wanted);
         }
-        let is_short = self.is_short_path();
-        let wanted = match what {
-            // Within one machine further channels are no faster.
-            Moved::Packs if is_short => 1,
-            Moved::Packs => CHANNELS_PACKS,
-            Moved::File(length) if length <= ONE_CHANNEL_BYTES => 1,
-            Moved::File(_) if is_short => CHANNELS_SHORT,
-            Moved::File(length) => {
-                let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4));
-                by_length.unwrap_or(u32::MAX).clamp(1, CHANNELS_LONG)
-            }
-        };
-        self.want_channels(wanted);
     }
 
     /// Picks it for what was started before the path was known.
     pub(super) fn pick_channels_late(&mut self) {
-        for what in std::mem::take(&mut self.unpicked) {
+        for what in self.path.take_unpicked() {
             self.pick_channels(what);
         }
     }
@@ -253,89 +160,119 @@ impl<K: Kernel> Pipeline<K> {
             self.open_pack(&offer);
             return;
         }
-        let (store, mut request) = match (&self.role, self.transfers.get_mut(&file)) {
+        let (store, mut request) = match (&self.role, self.transfers.started_mut(file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 sink_request(&offer, offer.path.clone(), offer.name.clone()),
             ),
             (Role::Initiator(_), Some(transfer)) => {
-                let Some(Target { store, path, name }) = transfer.target.clone() else {
+                let Some(Target { store, path, name }) = transfer.target().cloned() else {
                     return;
                 };
-                transfer.bytes_total = offer.length;
+                transfer.set_total(offer.length);
                 let mut request = sink_request(&offer, path, name);
-                // A sender whose tags don't tell parts from one another must not mix them here.
-                request.offset = transfer.offset;
-                request.overwrite = transfer.overwrite;
-                request.resume = transfer.resume;
+                transfer.limit(&mut request);
                 (store, request)
             }
             (Role::Initiator(_), None) => return,
         };
-        request.block_size = self.block_size;
-        let local_dry_run = self.transfers.get(&file).is_some_and(|t| t.dry_run);
-        if offer.dry_run || local_dry_run {
-            match store.check_sink(&request) {
-                Ok(path) if local_dry_run => {
-                    let length = offer.length.unwrap_or(0);
-                    if let Some(transfer) = self.transfers.get_mut(&file) {
-                        transfer.path = path;
-                    }
-                    self.transfer_finished(file, length, DigestValue::None, 0, 0);
-                    let fault = Fault::new(Code::Cancelled, "receive the file", "a dry run");
-                    self.receiver.fail(file, fault);
-                }
-                Ok(path) => {
-                    // Nothing durable is claimed, so nothing can fail here.
-                    let _ = self
-                        .receiver
-                        .opened(file, path, self.block_size, Vec::new());
-                }
-                Err(fault) => self.receiver.fail(file, fault),
-            }
-            return;
+        request.block_size = self.parameters.block_size();
+        let started = self.transfers.started(file);
+        let dry_run = offer.dry_run || started.is_some_and(Transfer::is_dry_run);
+        if store.is_slow() {
+            self.open_sink_slowly(offer, store, request, dry_run);
+        } else {
+            let opened = open_sink(&*store, &request, dry_run);
+            self.sink_opened(&offer, opened);
         }
-        let result = store.open_sink(&request).and_then(|opened| {
-            let unverified = opened.unverified;
-            let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
-            let mut block_size = opened.block_size;
-            if !opened.sink.capabilities().random_writes {
-                // A block that is one piece can be checked before it goes out for good.
-                self.ordered.insert(file);
-                block_size = block_size.min(PIECE_BYTES as u32);
+    }
+
+    /// The sink of a file that is offered was opened, or looked at.
+    pub(super) fn sink_opened(&mut self, offer: &Offer, opened: Result<SinkOpened, Fault>) {
+        let result = opened.and_then(|opened| match opened {
+            SinkOpened::Checked(path) => {
+                self.sink_checked(offer, path);
+                Ok(())
             }
-            if let Some(transfer) = self.transfers.get_mut(&file) {
-                transfer.path.clone_from(&opened.path);
-                transfer.resumed_bytes = if unverified { 0 } else { resumed };
-            }
-            self.storage
-                .attach(file, opened.sink, offer.digest, resumed, unverified)?;
-            if unverified {
-                // ACCEPT waits for it; NOOP keeps the peer patient meanwhile.
-                self.unverified.insert(file, (opened.path, block_size));
-                return Ok(());
-            }
-            self.receiver
-                .opened(file, opened.path, block_size, opened.durable)
+            SinkOpened::Open(opened) => self.use_sink(offer, opened),
         });
-        match result {
-            Ok(()) => {
-                // Bytes that must go out in order gain nothing from many channels.
-                if self.transfers.contains_key(&file) && !self.ordered.contains(&file) {
-                    self.pick_channels(Moved::file(offer.length));
-                }
-            }
-            Err(fault) => self.receiver.fail(file, fault),
+        if let Err(fault) = result {
+            self.receiver.fail(offer.file, fault);
         }
+    }
+
+    /// A sink was opened that nobody wants any more: what it holds stays.
+    pub(super) fn leave_sink(&mut self, file: FileId, opened: Result<SinkOpened, Fault>) {
+        if let Ok(SinkOpened::Open(opened)) = opened {
+            let kind = DigestKind::None;
+            // Without a thread it is closed here.
+            if self
+                .storage
+                .attach(file, opened.sink, kind, 0, false)
+                .is_ok()
+            {
+                self.storage.submit(file, StorageJob::Detach(file));
+            }
+        }
+    }
+
+    /// A dry run found that a file could be received.
+    fn sink_checked(&mut self, offer: &Offer, path: Vec<u8>) {
+        let file = offer.file;
+        match self.transfers.started_mut(file).filter(|t| t.is_dry_run()) {
+            Some(transfer) => {
+                transfer.set_path(path);
+                let length = offer.length.unwrap_or(0);
+                self.transfer_finished(file, length, DigestValue::None, 0, 0);
+                let fault = Fault::new(Code::Cancelled, "receive the file", "a dry run");
+                self.receiver.fail(file, fault);
+            }
+            None => {
+                // Nothing durable is claimed, so nothing can fail here.
+                let _ = self
+                    .receiver
+                    .opened(file, path, self.parameters.block_size(), Vec::new());
+            }
+        }
+    }
+
+    fn use_sink(&mut self, offer: &Offer, opened: OpenedSink) -> Result<(), Fault> {
+        let file = offer.file;
+        let unverified = opened.unverified;
+        let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
+        let mut block_size = opened.block_size;
+        if !opened.sink.capabilities().random_writes {
+            // A block that is one piece can be checked before it goes out for good.
+            self.transfers.set_ordered(file);
+            block_size = block_size.min(PIECE_BYTES as u32);
+        }
+        if let Some(transfer) = self.transfers.started_mut(file) {
+            transfer.set_path(opened.path.clone());
+            transfer.set_resumed(if unverified { 0 } else { resumed });
+        }
+        self.storage
+            .attach(file, opened.sink, offer.digest, resumed, unverified)?;
+        if unverified {
+            // ACCEPT waits for it; NOOP keeps the peer patient meanwhile.
+            self.transfers.verify(file, opened.path, block_size);
+        } else {
+            self.receiver
+                .opened(file, opened.path, block_size, opened.durable)?;
+        }
+        // Bytes that must go out in order gain nothing from many channels.
+        if self.transfers.started(file).is_some() && !self.transfers.is_ordered(file) {
+            self.pick_channels(Moved::file(offer.length));
+        }
+        Ok(())
     }
 
     /// What an earlier attempt has left of a file was read again: accepts it.
     pub(super) fn sink_verified(&mut self, file: FileId, durable: Vec<Fragment>) {
-        let Some((path, block_size)) = self.unverified.remove(&file) else {
+        let Some((path, block_size)) = self.transfers.verified(file) else {
             return;
         };
-        if let Some(transfer) = self.transfers.get_mut(&file) {
-            transfer.resumed_bytes = durable.iter().map(|f| f.range.len()).sum();
+        if let Some(transfer) = self.transfers.started_mut(file) {
+            transfer.set_resumed(durable.iter().map(|f| f.range.len()).sum());
         }
         if let Err(fault) = self.receiver.opened(file, path, block_size, durable) {
             self.receiver.fail(file, fault);
@@ -345,38 +282,35 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn tick_transfer(&mut self, file: FileId) {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
-        let channels = self.live();
-        let Some(transfer) = self.transfers.get_mut(&file) else {
+        let channels = self.count().live;
+        let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
-        let bytes = if transfer.uploads { sent } else { held };
-        if !transfer.uploads {
-            transfer.resumed_bytes = transfer.resumed_bytes.max(resumed);
-            transfer.bytes_total = transfer.bytes_total.or(length);
+        let uploads = transfer.uploads();
+        if !uploads {
+            transfer.receives(length, resumed);
         }
-        if transfer.until.is_some_and(|t| t <= self.now) {
-            transfer.until = None;
-            if transfer.uploads {
-                let end = self.sender.cursor(file);
-                self.sender.source_ended(file, end);
-            } else {
-                self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
-                let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
-                self.receiver.cancel(file, fault);
-            }
-            return;
+        let bytes = if uploads { sent } else { held };
+        if !transfer.time_is_over(self.now) {
+            transfer.tell_progress(bytes, channels, self.now);
+        } else if uploads {
+            let end = self.sender.cursor(file);
+            self.sender.source_ended(file, end);
+        } else {
+            self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
+            let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
+            self.receiver.cancel(file, fault);
         }
-        if transfer.last_progress + PROGRESS_INTERVAL <= self.now {
-            transfer.last_progress = self.now;
-            let progress = Progress {
-                bytes,
-                bytes_total: transfer.bytes_total,
-                resumed_bytes: transfer.resumed_bytes,
-                channels,
-            };
-            // Nobody may be listening any more.
-            let _ = transfer.events.send(TransferEvent::Progress(progress));
-        }
+    }
+
+    /// A file or a pack that came was published, for which the store was `busy`.
+    pub(super) fn published(&mut self, file: FileId, busy: Duration, failures: Failures) {
+        let now = self.elapsed();
+        let own = match self.transfers.started_mut(file) {
+            Some(transfer) => transfer.stored(busy, now),
+            None => permille(busy, self.now),
+        };
+        self.receiver.published(file, own, failures);
     }
 
     pub(super) fn fail_file(&mut self, file: FileId, fault: Fault) {
@@ -397,57 +331,24 @@ impl<K: Kernel> Pipeline<K> {
         own_permille: u16,
         peer_permille: u16,
     ) {
-        let Some(transfer) = self.transfers.get_mut(&file) else {
+        let (now, last_end) = (self.elapsed(), self.transfers.last_end());
+        let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
-        // A transfer that waited behind another one began when that one ended.
-        let began = transfer.started.max(self.last_transfer_end);
-        let elapsed = self.started.elapsed().saturating_sub(began);
-        let (source, target) = if transfer.uploads {
-            (own_permille, peer_permille)
-        } else {
-            (peer_permille, own_permille)
-        };
-        let waited = self.bounds.waited();
-        let held_back = waited.saturating_sub(transfer.waited_before);
-        let limited_by = if permille(held_back, elapsed) > 300 {
-            LimitedBy::RateLimit
-        } else if target >= 600 && target >= source {
-            LimitedBy::TargetWrite
-        } else if source >= 600 {
-            LimitedBy::SourceRead
-        } else {
-            LimitedBy::Network
-        };
-        let outcome = Outcome {
-            bytes: if transfer.dry_run {
-                transfer.bytes_total.unwrap_or(length)
-            } else {
-                length
-            },
-            // Nothing was moved, at no rate.
-            elapsed: if transfer.dry_run {
-                Duration::ZERO
-            } else {
-                elapsed
-            },
-            channels: self.live_max,
-            resumed_bytes: transfer.resumed_bytes,
-            retransmitted_bytes: transfer.retransmitted,
-            digest,
-            target: std::mem::take(&mut transfer.path),
-            limited_by,
-            failures: std::mem::take(&mut transfer.failures),
-        };
+        let elapsed = transfer.elapsed(last_end, now);
+        let limited_by =
+            transfer.limited_by(elapsed, self.bounds.waited(), own_permille, peer_permille);
+        let outcome = transfer.outcome(length, elapsed, self.live_max, digest, limited_by);
         self.transfer_ended(file, Ok(outcome));
     }
 
     pub(super) fn transfer_ended(&mut self, file: FileId, result: Result<Outcome, Fault>) {
-        if let Some(transfer) = self.transfers.remove(&file) {
-            let _ = transfer.events.send(TransferEvent::Ended(result));
-            self.last_transfer_end = self.started.elapsed();
+        if let Some(transfer) = self.transfers.end(file) {
+            let result = result.map_err(mark_session_end);
+            transfer.tell_end(result);
+            self.transfers.set_last_end(self.elapsed());
         }
-        if self.transfers.is_empty() {
+        if !self.transfers.has_started() {
             self.bounds.unbound();
         }
     }
@@ -475,11 +376,4 @@ fn sink_request(offer: &Offer, path: Vec<u8>, name: Vec<u8>) -> SinkRequest {
         resume: offer.resume,
         sparse: offer.sparse,
     }
-}
-
-pub(super) fn permille(part: Duration, whole: Duration) -> u16 {
-    if whole.is_zero() {
-        return 0;
-    }
-    (part.as_secs_f64() / whole.as_secs_f64() * 1000.0).min(1000.0) as u16
 }

@@ -1,13 +1,21 @@
 //! Sinks that panic, and the order in which one is written.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::thread;
 
 use xdfs_proto::digest::BlockHasher;
 use xdfs_store::Capabilities;
 use xdfs_sys::poll::Poller;
 
 use super::*;
+use crate::environment::{System, join};
 use crate::pool::BufferPool;
+
+fn finish(storage: &mut Storage) {
+    storage.finish();
+    join(storage.worker.as_slice());
+    assert!(storage.has_ended());
+}
 
 /// Where a sink panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +100,7 @@ fn a_panic_is_a_fault_of_its_file() {
     let poller = Poller::new().unwrap();
     let mut pool = BufferPool::new(1, 10);
     for slow_writes in [false, true] {
-        let mut storage = Storage::new(poller.notifier(), None);
+        let mut storage = Storage::new(System::shared(), poller.notifier(), None);
         let broken = [
             Broken::Write,
             Broken::Sync,
@@ -153,7 +161,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 other => panic!("{broken:?}: {other:?}"),
             }
         }
-        storage.finish();
+        finish(&mut storage);
     }
 }
 
@@ -211,7 +219,7 @@ impl Sink for MemorySink {
 fn what_comes_later_wins() {
     for is_hole in [false, true] {
         let mut pool = BufferPool::new(8, 10);
-        let mut worker = Worker::default();
+        let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
         worker.handle(Job::Attach {
@@ -266,7 +274,7 @@ fn unverified(broken: Broken, steps: usize) -> Box<dyn Sink> {
 #[test]
 fn what_was_left_is_read_again_in_steps() {
     let poller = Poller::new().unwrap();
-    let mut storage = Storage::new(poller.notifier(), None);
+    let mut storage = Storage::new(System::shared(), poller.notifier(), None);
     for (file, broken) in [(1, Broken::Nowhere), (2, Broken::Verify)] {
         let (file, kind) = (FileId(file), DigestKind::None);
         let sink = unverified(broken, 100);
@@ -293,7 +301,7 @@ fn what_was_left_is_read_again_in_steps() {
             other => panic!("{other:?}"),
         }
     }
-    storage.finish();
+    finish(&mut storage);
 }
 
 /// Other files of the session go on meanwhile, their buffers come back, and it ends with the
@@ -301,7 +309,7 @@ fn what_was_left_is_read_again_in_steps() {
 #[test]
 fn what_is_read_again_holds_nobody_up() {
     let poller = Poller::new().unwrap();
-    let mut storage = Storage::new(poller.notifier(), None);
+    let mut storage = Storage::new(System::shared(), poller.notifier(), None);
     let mut pool = BufferPool::new(1, 10);
     let kind = DigestKind::None;
     for file in [1, 2] {
@@ -345,5 +353,5 @@ fn what_is_read_again_holds_nobody_up() {
         Completion::Published { file: done, .. } => assert_eq!(done, file),
         other => panic!("{other:?}"),
     }
-    storage.finish();
+    finish(&mut storage);
 }

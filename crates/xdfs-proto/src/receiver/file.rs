@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Data, File, State, violation};
+use super::{Data, File, FileState, violation};
 use crate::digest::{DigestKind, FragmentMap};
 use crate::fault::Fault;
 use crate::frame::Request;
 use crate::range::{ByteRange, RangeSet};
 
 impl File {
-    pub(super) fn new(state: State, digest: DigestKind, request: Option<Request>) -> Self {
+    pub(super) fn new(state: FileState, digest: DigestKind, request: Option<Request>) -> Self {
         Self {
             state,
             request,

@@ -1,10 +1,19 @@
 //! What the sender knows of one file: what goes next, and what it says of the file.
 
-use super::{File, State};
-use crate::fault::{Code, Fault};
-use crate::frame::{Frame, Scope};
+use super::{File, FileState, Sender};
+use crate::frame::{Eofr, Frame};
 use crate::id::FileId;
+use crate::ledger::farewell;
 use crate::range::ByteRange;
+
+impl Sender {
+    /// Has [`Sender::next_extent`] pass over a file whose source has nothing now, or go on with it.
+    pub fn pause(&mut self, id: FileId, is_paused: bool) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.is_paused = is_paused;
+        }
+    }
+}
 
 impl File {
     /// The next block of a source of unknown length, past what the receiver has already.
@@ -21,7 +30,7 @@ impl File {
     /// read of it may have to go again.
     pub(super) fn fall_back(&mut self) {
         self.ahead = None;
-        self.state = State::Offered;
+        self.state = FileState::Offered;
         self.again = self.digest.ranges().clone();
         self.repeated = self.acknowledged;
     }
@@ -41,28 +50,11 @@ impl File {
     /// EOFR, if every byte was read at least once.
     pub(super) fn end_frame(&self) -> Option<Frame> {
         let length = self.length?;
-        Some(Frame::Eofr {
+        Some(Frame::Eofr(Eofr {
             file: self.id,
             length,
             digest: self.digest.digest(length)?,
             store_wait_permille: self.store_wait_permille,
-        })
+        }))
     }
-}
-
-/// The frame that tells the peer that a file ended here.
-pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
-    if fault.code == Code::Cancelled {
-        Frame::Cancel { file }
-    } else {
-        Frame::Exception {
-            scope: Scope::File(file),
-            fault: fault.clone(),
-        }
-    }
-}
-
-/// The fault of a file that the peer cancelled.
-pub(crate) fn cancelled_by_peer(operation: &str) -> Fault {
-    Fault::new(Code::Cancelled, operation, "the peer cancelled").remote()
 }

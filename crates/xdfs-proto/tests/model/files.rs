@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
+use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
-use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Frame, Limits};
+use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::{BLOCK, CHANNELS, NOW};
 
@@ -274,7 +274,7 @@ impl World {
             self.sender.hole_read(id, extent.range);
             self.sender.assign(index, extent, self.now);
             let range = extent.range;
-            return self.put(on, Packet::Frame(Frame::Hole { file: id, range }));
+            return self.put(on, Packet::Frame(Frame::Hole(Hole { file: id, range })));
         }
         if !extent.again {
             self.sender.extent_read(id, fragment(start));
@@ -317,10 +317,10 @@ impl World {
                     self.hold(id, offset / BLOCK);
                 }
             }
-            Some(Packet::Frame(Frame::Exception {
+            Some(Packet::Frame(Frame::Exception(Exception {
                 scope: Scope::File(id),
                 fault,
-            })) => self.receiver.withdraw(id, fault.remote()),
+            }))) => self.receiver.withdraw(id, fault.remote()),
             Some(Packet::Frame(frame)) => {
                 let taken = self.receiver.handle_frame(index, frame);
                 taken.expect("no violation");
@@ -336,10 +336,10 @@ impl World {
 
     fn answer(&mut self, on: usize) {
         match self.links[on].to_sender.pop_front() {
-            Some(Frame::Exception {
+            Some(Frame::Exception(Exception {
                 scope: Scope::File(id),
                 fault,
-            }) => self.sender.fail(id, fault.remote()),
+            })) => self.sender.fail(id, fault.remote()),
             Some(Frame::Xftsm(request)) => {
                 if self.sender.was_offered(request.file) {
                     self.sender.requested_again(request.file);

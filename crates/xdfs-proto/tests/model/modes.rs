@@ -17,17 +17,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_proto::answerer::{Answerer, Output as Answering, Work};
-use xdfs_proto::caller::{Caller, Output as Calling};
+use xdfs_proto::call_client::{CallClient, Output as Calling};
+use xdfs_proto::call_server::{CallServer, Output as Answering, Work};
 use xdfs_proto::channel_set::{ChannelSet, Step, View};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
-use xdfs_proto::frame::{Offer, Request, Resume, SourceTag};
-use xdfs_proto::pack::{Keep, Wish};
+use xdfs_proto::frame::{Offer, Request, Resume};
+use xdfs_proto::pack::{Keep, PackRequest};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
-use xdfs_proto::{CallId, ChannelIndex, Code, Fault, Frame, Limits};
+use xdfs_proto::{CallId, ChannelIndex, Code, Fault, Frame, Limits, SourceTag};
 
 use crate::transfer::take;
 use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
@@ -120,8 +120,8 @@ struct World {
     bounds: Bounds,
     sender: Sender,
     receiver: Receiver,
-    caller: Caller,
-    answerer: Answerer,
+    call_client: CallClient,
+    call_server: CallServer,
     /// The channels as each side sees them.
     sets: [ChannelSet; 2],
     links: Vec<Link>,
@@ -194,8 +194,8 @@ impl World {
         let mut world = Self {
             sender: Sender::new(limits.clone(), u64::MAX),
             receiver: Receiver::new(limits.clone()),
-            caller: Caller::new(limits.clone()),
-            answerer: Answerer::new(limits),
+            call_client: CallClient::new(limits.clone()),
+            call_server: CallServer::new(limits),
             sets: [ChannelSet::new(IDLE), ChannelSet::new(IDLE)],
             links: Vec::new(),
             works: Vec::new(),
@@ -297,7 +297,7 @@ impl World {
             true => self.sender.is_idle(),
             false => self.receiver.is_idle() && !self.publishing,
         };
-        idle && self.works.is_empty() && self.answerer.unfinished() == 0
+        idle && self.works.is_empty() && self.call_server.unfinished() == 0
     }
 
     /// Whether the initiator has nothing left to do.
@@ -308,7 +308,7 @@ impl World {
         ];
         sides == [true; 2]
             && self.calls.len() == self.bounds.script.len()
-            && self.caller.unanswered() == 0
+            && self.call_client.unanswered() == 0
     }
 
     /// What a side does with a channel, now or (`late`) after it was silent for too long.
@@ -345,8 +345,8 @@ impl World {
             self.receiver.channel_down(index);
         }
         match side {
-            Initiator => self.caller.channel_down(),
-            Acceptor => self.answerer.channel_down(),
+            Initiator => self.call_client.channel_down(),
+            Acceptor => self.call_server.channel_down(),
         }
     }
 
@@ -389,13 +389,13 @@ impl World {
                 }
                 Ok(())
             }
-            Frame::Xpathm { .. } | Frame::Taken { .. } => {
+            Frame::Xpathm(_) | Frame::Taken(_) => {
                 assert_eq!(side, Acceptor);
-                self.answerer.handle_frame(frame)
+                self.call_server.handle_frame(frame)
             }
-            Frame::Answer { .. } => {
+            Frame::Answer(_) => {
                 assert_eq!(side, Initiator);
-                self.caller.handle_frame(frame)
+                self.call_client.handle_frame(frame)
             }
             frame if side == self.sending() => {
                 self.sender
@@ -434,7 +434,7 @@ impl World {
                 offset: 0,
                 length: None,
                 digest: DigestKind::Crc64Nvme,
-                pack: self.bounds.pack.then(wish),
+                pack: self.bounds.pack.then(pack_request),
             });
         } else {
             self.sender.offer(self.offer(), true);
@@ -467,8 +467,8 @@ impl World {
                     assert!(parts_max > 0);
                     // The next part is made when it is taken up again.
                     self.works.remove(which);
-                    let _ = self.answerer.part(id, answer);
-                    return self.answerer.paused(id);
+                    let _ = self.call_server.part(id, answer);
+                    return self.call_server.paused(id);
                 }
                 answer
             }
@@ -486,7 +486,7 @@ impl World {
             }
         };
         self.works.remove(which);
-        self.answerer.finished(id, Ok(answer));
+        self.call_server.finished(id, Ok(answer));
     }
 
     /// A part, or the end, of the answer to a call.
@@ -551,29 +551,29 @@ impl World {
     /// Gives out what the caller has for the users of calls. Frames stay in it.
     fn give_out(&mut self) {
         loop {
-            let mut ahead = self.caller.clone();
+            let mut ahead = self.call_client.clone();
             let Some(Calling::Part { id, answer, last }) = ahead.poll_output() else {
                 return;
             };
-            self.caller = ahead;
+            self.call_client = ahead;
             self.answered(id, answer, last);
         }
     }
 
     fn has_call_frame(&self, side: Side) -> bool {
         match side {
-            Initiator => self.caller.clone().poll_output().is_some(),
-            Acceptor => self.answerer.clone().poll_output().is_some(),
+            Initiator => self.call_client.clone().poll_output().is_some(),
+            Acceptor => self.call_server.clone().poll_output().is_some(),
         }
     }
 
     fn send_call_frame(&mut self, side: Side, on: usize) {
         let frame = match side {
-            Initiator => match self.caller.poll_output() {
+            Initiator => match self.call_client.poll_output() {
                 Some(Calling::Transmit(frame)) => frame,
                 other => panic!("{other:?} was given out before"),
             },
-            Acceptor => match self.answerer.poll_output() {
+            Acceptor => match self.call_server.poll_output() {
                 Some(Answering::Transmit(frame)) => frame,
                 other => panic!("{other:?}"),
             },
@@ -585,7 +585,7 @@ impl World {
     fn check_end(mut self) {
         let [done, acceptor_done] = self.ended_first;
         if done && self.is_ended() {
-            assert_eq!(self.answerer.unfinished(), 0, "a call isn't done");
+            assert_eq!(self.call_server.unfinished(), 0, "a call isn't done");
             assert!(self.works.is_empty());
         }
         if acceptor_done {
@@ -599,7 +599,7 @@ impl World {
         } else {
             // What it has open is broken off, whether it read EOFT or lost its channels.
             let lost = Fault::new(Code::ConnectionLost, "go on", "the channels are gone");
-            self.caller.end(&lost);
+            self.call_client.end(&lost);
             self.give_out();
         }
         for fate in &self.fates {
@@ -636,7 +636,7 @@ impl crate::World for World {
             events.push(Event::Publish);
         }
         let next = self.bounds.script.len() > self.calls.len();
-        if running && next && self.caller.unanswered() < self.bounds.at_once {
+        if running && next && self.call_client.unanswered() < self.bounds.at_once {
             events.push(Event::Call);
         }
         events.extend((0..self.parts.len()).map(Event::Took));
@@ -649,8 +649,8 @@ impl crate::World for World {
             events.extend(open.map(|(id, _)| Event::Abandon(*id)));
         }
         // Asking also ends a list that isn't wanted any more.
-        let mut asked = self.answerer.clone();
-        if asked.next_work().is_some() || asked.unfinished() < self.answerer.unfinished() {
+        let mut asked = self.call_server.clone();
+        if asked.next_work().is_some() || asked.unfinished() < self.call_server.unfinished() {
             events.push(Event::TakeUp);
         }
         events.extend((0..self.works.len()).map(Event::CarryOut));
@@ -735,21 +735,21 @@ impl crate::World for World {
             Event::Call => {
                 let at = self.calls.len();
                 let call = self.bounds.script[at].clone();
-                let id = self.caller.call(call).expect("there is room");
+                let id = self.call_client.call(call).expect("there is room");
                 assert!(self.calls.insert(id, at).is_none(), "{id} twice");
                 self.fates.push(Fate::default());
             }
             Event::Took(at) => {
                 let id = self.parts.remove(at);
-                self.caller.took(id);
+                self.call_client.took(id);
             }
             Event::Abandon(id) => {
                 self.bounds.abandons -= 1;
                 self.parts.retain(|p| *p != id);
                 self.fates[self.calls[&id]].abandoned = true;
-                self.caller.abandon(id);
+                self.call_client.abandon(id);
             }
-            Event::TakeUp => self.works.extend(self.answerer.next_work()),
+            Event::TakeUp => self.works.extend(self.call_server.next_work()),
             Event::CarryOut(which) => self.carry_out(which),
             Event::CallFrame(side, on) => self.send_call_frame(side, on),
             Event::Deliver(side, on) => self.deliver(side, on),
@@ -840,8 +840,8 @@ fn write() -> Call {
 }
 
 /// What a request for a pack names doesn't matter here.
-fn wish() -> Wish {
-    Wish {
+fn pack_request() -> PackRequest {
+    PackRequest {
         keep: Keep::default(),
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],

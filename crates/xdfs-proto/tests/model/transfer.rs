@@ -19,10 +19,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::{Offer, Resume, SourceTag};
+use xdfs_proto::frame::{Offer, Resume};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
-use xdfs_proto::{ChannelIndex, Frame, Limits};
+use xdfs_proto::{ChannelIndex, Frame, Limits, SourceTag};
 
 use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
 

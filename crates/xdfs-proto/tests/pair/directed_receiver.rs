@@ -2,10 +2,12 @@
 //! specification.
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
+use xdfs_proto::frame::{
+    Ack, BlockHeader, Cancel, Eofr, Exception, Hole, Offer, Repeat, Request, Resume, Scope,
+};
+use xdfs_proto::limits::HOLE_BYTES_MAX;
 use xdfs_proto::receiver::{Disposition, Output, Receiver};
-use xdfs_proto::sender::HOLE_BYTES_MAX;
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
+use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::store::hash;
 
@@ -104,19 +106,19 @@ fn zeros(length: u64) -> DigestValue {
 }
 
 fn eofr(length: u64, digest: DigestValue) -> Frame {
-    Frame::Eofr {
+    Frame::Eofr(Eofr {
         file: FileId(1),
         length,
         digest,
         store_wait_permille: 0,
-    }
+    })
 }
 
 fn hole(start: u64, end: u64) -> Frame {
-    Frame::Hole {
+    Frame::Hole(Hole {
         file: FileId(1),
         range: range(start, end),
-    }
+    })
 }
 
 #[track_caller]
@@ -156,7 +158,7 @@ fn s18_the_same_offer_gets_the_same_answer() {
     assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
     receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
     let said = frames(&mut receiver);
-    assert!(matches!(said[..], [Frame::Exception { .. }]));
+    assert!(matches!(said[..], [Frame::Exception(_)]));
     receiver.handle_frame(B, again).expect("the same");
     assert_eq!(frames(&mut receiver), said);
 }
@@ -173,10 +175,7 @@ fn s18_an_offer_that_comes_after_publication_changes_nothing() {
         .expect("it was slow");
     assert_eq!(outputs(&mut receiver), []);
     receiver.handle_frame(B, end).expect("it came again");
-    assert!(matches!(
-        frames(&mut receiver)[..],
-        [Frame::Published { .. }]
-    ));
+    assert!(matches!(frames(&mut receiver)[..], [Frame::Published(_)]));
 }
 
 #[test]
@@ -207,10 +206,7 @@ fn k12_a_pack_that_is_offered_again_may_be_published_already() {
     outputs(&mut receiver);
     receiver.handle_frame(B, pack).expect("it came again");
     let answers = frames(&mut receiver);
-    assert!(
-        matches!(answers[..], [Frame::Published { .. }]),
-        "{answers:?}"
-    );
+    assert!(matches!(answers[..], [Frame::Published(_)]), "{answers:?}");
 }
 
 #[test]
@@ -229,7 +225,7 @@ fn k12_what_follows_an_offer_that_is_refused_is_discarded() {
         assert!(
             matches!(
                 &frames[..],
-                [Frame::Exception { fault, .. }] if fault.code == Code::ShuttingDown
+                [Frame::Exception(Exception { fault, .. })] if fault.code == Code::ShuttingDown
             ),
             "{frames:?}"
         );
@@ -273,10 +269,10 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
     assert!(matches!(frames(&mut receiver)[..], [Frame::Accept(_)]));
     // A data frame shows that ACCEPT has arrived.
     take_wrong(&mut receiver, B, 0, BLOCK);
-    let repeat = Frame::Repeat {
+    let repeat = Frame::Repeat(Repeat {
         file: FileId(1),
         range: range(0, BLOCK),
-    };
+    });
     assert_eq!(frames(&mut receiver), std::slice::from_ref(&repeat));
     receiver.channel_up(ChannelIndex(2));
     receiver.channel_down(ChannelIndex(2));
@@ -288,7 +284,7 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
         .expect("the end");
     receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     let word = frames(&mut receiver);
-    assert!(matches!(word[..], [Frame::Published { .. }]));
+    assert!(matches!(word[..], [Frame::Published(_)]));
     receiver.channel_down(B);
     assert_eq!(frames(&mut receiver), word);
 }
@@ -383,7 +379,7 @@ fn x7_one_file_too_many_is_refused_and_the_session_goes_on() {
             .expect("an offer");
     }
     let answers = frames(&mut receiver);
-    let [Frame::Exception { scope, fault }] = &answers[..] else {
+    let [Frame::Exception(Exception { scope, fault })] = &answers[..] else {
         panic!("{answers:?}");
     };
     assert_eq!(*scope, Scope::File(FileId(3)));
@@ -428,7 +424,7 @@ fn x10_what_is_held_is_discarded_and_counts() {
     assert!(!take(&mut receiver, A, BLOCK, BLOCK));
     frames(&mut receiver);
     receiver.flush_acks();
-    assert_eq!(frames(&mut receiver), [Frame::Ack { data_frames: 4 }]);
+    assert_eq!(frames(&mut receiver), [Frame::Ack(Ack { data_frames: 4 })]);
 }
 
 #[test]
@@ -507,10 +503,10 @@ fn x13_a_range_is_taken_by_one_channel_at_a_time() {
     assert_eq!(outputs(&mut receiver), []);
     // The first copy is lost with its channel, and the second was acknowledged: ask again.
     receiver.channel_down(A);
-    let repeat = Frame::Repeat {
+    let repeat = Frame::Repeat(Repeat {
         file: FileId(1),
         range: range(0, BLOCK),
-    };
+    });
     assert_eq!(frames(&mut receiver), [repeat]);
     assert!(take(&mut receiver, B, 0, BLOCK));
 }
@@ -524,9 +520,11 @@ fn x13_a_hole_that_meets_an_arriving_block_is_asked_for_again() {
     assert_eq!(outputs(&mut receiver), []);
     let fragment = hash(KIND, BLOCK, &[0; BLOCK as usize]).1;
     assert!(receiver.end_block(A, &block, Some(fragment), false));
-    let repeat = |start, end| Frame::Repeat {
-        file: FileId(1),
-        range: range(start, end),
+    let repeat = |start, end| {
+        Frame::Repeat(Repeat {
+            file: FileId(1),
+            range: range(start, end),
+        })
     };
     assert_eq!(
         frames(&mut receiver),
@@ -552,7 +550,7 @@ fn x18_an_ack_comes_at_least_every_64_data_frames() {
     }
     assert_eq!(frames(&mut receiver), []);
     take(&mut receiver, A, 63 * BLOCK, BLOCK);
-    assert_eq!(frames(&mut receiver), [Frame::Ack { data_frames: 64 }]);
+    assert_eq!(frames(&mut receiver), [Frame::Ack(Ack { data_frames: 64 })]);
 }
 
 #[test]
@@ -561,10 +559,10 @@ fn x19_a_wrong_check_value_is_asked_for_again_and_not_held() {
     take_wrong(&mut receiver, A, 0, BLOCK);
     let repeat = Output::TransmitOn(
         A,
-        Frame::Repeat {
+        Frame::Repeat(Repeat {
             file: FileId(1),
             range: range(0, BLOCK),
-        },
+        }),
     );
     assert_eq!(outputs(&mut receiver), [repeat]);
     assert_eq!(receiver.progress(FileId(1)).0, 0);
@@ -581,7 +579,7 @@ fn x20_the_ninth_wrong_check_value_fails_the_file() {
     take_wrong(&mut receiver, A, 0, BLOCK);
     let said = outputs(&mut receiver);
     let [
-        Output::Transmit(Frame::Exception { .. }),
+        Output::Transmit(Frame::Exception(_)),
         Output::Failed { fault, .. },
     ] = &said[..]
     else {
@@ -650,7 +648,7 @@ fn x27_a_wrong_digest_discards_and_publishes_nothing() {
     let said = outputs(&mut receiver);
     let [
         Output::Discard { file: FileId(1) },
-        Output::Transmit(Frame::Exception { .. }),
+        Output::Transmit(Frame::Exception(_)),
         Output::Failed { fault, .. },
     ] = &said[..]
     else {
@@ -678,7 +676,7 @@ fn x28_published_is_said_once_the_store_has_done_it() {
     assert!(matches!(
         said[..],
         [
-            Output::Transmit(Frame::Published { .. }),
+            Output::Transmit(Frame::Published(_)),
             Output::Finished { .. }
         ]
     ));
@@ -742,21 +740,21 @@ fn x35_what_failed_is_told_and_its_blocks_are_discarded() {
     receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
     assert!(matches!(
         frames(&mut receiver)[..],
-        [Frame::Exception {
+        [Frame::Exception(Exception {
             scope: Scope::File(FileId(1)),
             ..
-        }]
+        })]
     ));
     assert!(!take(&mut receiver, A, 0, BLOCK));
     receiver
-        .handle_frame(A, Frame::Cancel { file: FileId(1) })
+        .handle_frame(A, Frame::Cancel(Cancel { file: FileId(1) }))
         .expect("it is over");
 }
 
 #[test]
 fn x51_a_sender_that_cancels_is_answered_once() {
     let mut receiver = accepted(Some(BLOCK));
-    let cancel = Frame::Cancel { file: FileId(1) };
+    let cancel = Frame::Cancel(Cancel { file: FileId(1) });
     receiver.handle_frame(A, cancel.clone()).expect("a cancel");
     let said = outputs(&mut receiver);
     let [Output::Transmit(answer), Output::Failed { fault, .. }] = &said[..] else {
@@ -808,7 +806,7 @@ fn x50_whoever_cancels_what_is_published_is_told_so() {
     let cancelled = Fault::new(Code::Cancelled, "receive", "stopped by the user");
     let events: [&dyn Fn(&mut Receiver); 3] = [
         &|receiver| {
-            let cancel = Frame::Cancel { file: FileId(1) };
+            let cancel = Frame::Cancel(Cancel { file: FileId(1) });
             receiver.handle_frame(B, cancel).expect("a cancel");
         },
         &|receiver| receiver.withdraw(FileId(1), fault.clone().remote()),
@@ -822,7 +820,7 @@ fn x50_whoever_cancels_what_is_published_is_told_so() {
         assert!(matches!(
             outputs(&mut receiver)[..],
             [
-                Output::Transmit(Frame::Published { .. }),
+                Output::Transmit(Frame::Published(_)),
                 Output::Finished { .. }
             ]
         ));
@@ -838,10 +836,7 @@ fn x50_a_store_that_can_not_publish_fails_the_file() {
     );
     assert!(matches!(
         outputs(&mut receiver)[..],
-        [
-            Output::Transmit(Frame::Exception { .. }),
-            Output::Failed { .. }
-        ]
+        [Output::Transmit(Frame::Exception(_)), Output::Failed { .. }]
     ));
     receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     assert_eq!(outputs(&mut receiver), []);
@@ -857,7 +852,7 @@ fn refuse_all(receiver: &mut Receiver, n: u32) {
 }
 
 fn is_forgotten(said: &[Output]) -> bool {
-    matches!(said, [Output::Transmit(Frame::Exception { fault, .. })]
+    matches!(said, [Output::Transmit(Frame::Exception(Exception { fault, .. }))]
         if fault.code == Code::LimitExceeded && fault.cause.contains("kept"))
 }
 
@@ -871,7 +866,7 @@ fn m9_the_word_on_a_file_is_kept_for_the_last_64_and_then_forgotten_aloud() {
         receiver.handle_frame(A, frame.clone()).expect("again");
         assert!(matches!(
             &outputs(&mut receiver)[..],
-            [Output::Transmit(Frame::Exception { fault, .. })]
+            [Output::Transmit(Frame::Exception(Exception { fault, .. }))]
                 if fault.code == Code::ShuttingDown
         ));
         let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
@@ -903,7 +898,7 @@ fn m7_a_number_1024_behind_counts_as_used_and_its_sender_is_told() {
 #[test]
 fn frames_of_a_receiver_are_not_for_a_receiver() {
     let mut receiver = accepted(Some(BLOCK));
-    violates(receiver.handle_frame(A, Frame::Ack { data_frames: 0 }));
+    violates(receiver.handle_frame(A, Frame::Ack(Ack { data_frames: 0 })));
     violates(receiver.handle_frame(A, Frame::JoinOk));
 }
 

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{Accept, Offer, Resume, SourceTag};
-use xdfs_proto::sender::{Extent, HOLE_BYTES_MAX, Output, Sender};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits};
+use xdfs_proto::frame::{Accept, Ack, Cancel, Eofr, Exception, Offer, Published, Repeat, Resume};
+use xdfs_proto::limits::HOLE_BYTES_MAX;
+use xdfs_proto::sender::{Extent, Output, Sender};
+use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::store::hash;
 
@@ -97,22 +98,22 @@ fn send(sender: &mut Sender, on: ChannelIndex) -> Extent {
 }
 
 fn ack(sender: &mut Sender, on: ChannelIndex, data_frames: u64) -> Result<(), Fault> {
-    sender.handle_frame(on, Frame::Ack { data_frames }, NOW)
+    sender.handle_frame(on, Frame::Ack(Ack { data_frames }), NOW)
 }
 
 fn repeat(sender: &mut Sender, start: u64, end: u64) -> Result<(), Fault> {
     let range = range(start, end);
-    sender.handle_frame(A, Frame::Repeat { file: FILE, range }, NOW)
+    sender.handle_frame(A, Frame::Repeat(Repeat { file: FILE, range }), NOW)
 }
 
 fn published(length: u64, digest: DigestValue) -> Frame {
-    Frame::Published {
+    Frame::Published(Published {
         file: FILE,
         length,
         digest,
         store_wait_permille: 0,
         failures: xdfs_proto::pack::Failures::default(),
-    }
+    })
 }
 
 fn zeros(length: u64) -> DigestValue {
@@ -237,7 +238,7 @@ fn x21_what_was_durable_before_is_not_asked_for() {
 fn x23_repeat_is_possible_after_eofr() {
     let mut sender = accepted(Some(BLOCK));
     send(&mut sender, A);
-    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr(_)]));
     repeat(&mut sender, 0, BLOCK).expect("before PUBLISHED");
     assert!(send(&mut sender, A).again);
 }
@@ -256,7 +257,7 @@ fn x19_the_short_end_of_a_stream_can_be_asked_for() {
     sender.source_ended(FILE, 100);
     assert!(matches!(
         frames(&mut sender)[..],
-        [Frame::Eofr { length: 100, .. }]
+        [Frame::Eofr(Eofr { length: 100, .. })]
     ));
     // Its end doesn't change any more.
     sender.source_ended(FILE, 5);
@@ -274,7 +275,7 @@ fn x14_a_source_does_not_end_before_what_was_read_of_it() {
     sender.source_ended(FILE, 0);
     assert!(matches!(
         frames(&mut sender)[..],
-        [Frame::Eofr { length: BLOCK, .. }]
+        [Frame::Eofr(Eofr { length: BLOCK, .. })]
     ));
     // What was taken but not read is sent still.
     let mut sender = accepted(None);
@@ -283,7 +284,7 @@ fn x14_a_source_does_not_end_before_what_was_read_of_it() {
     sender.source_ended(FILE, 2 * BLOCK);
     assert_eq!(frames(&mut sender), []);
     assert_eq!(send(&mut sender, A).range, range(BLOCK, 2 * BLOCK));
-    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr(_)]));
 }
 
 #[test]
@@ -292,12 +293,12 @@ fn x24_eofr_comes_when_every_byte_is_assigned() {
     send(&mut sender, A);
     assert_eq!(frames(&mut sender), []);
     send(&mut sender, B);
-    let eofr = Frame::Eofr {
+    let eofr = Frame::Eofr(Eofr {
         file: FILE,
         length: 2 * BLOCK,
         digest: zeros(2 * BLOCK),
         store_wait_permille: 0,
-    };
+    });
     assert_eq!(frames(&mut sender), [eofr]);
 }
 
@@ -366,7 +367,7 @@ fn x32_durable_ranges_are_not_sent() {
     assert_eq!(send(&mut sender, A).range, range(2 * BLOCK, 3 * BLOCK));
     assert!(matches!(
         frames(&mut sender)[..],
-        [Frame::Eofr { digest, .. }] if digest == zeros(3 * BLOCK)
+        [Frame::Eofr(Eofr { digest, .. })] if digest == zeros(3 * BLOCK)
     ));
     // Where the length isn't known, too.
     let mut sender = offered(None);
@@ -438,7 +439,7 @@ fn s18_what_waits_for_an_answer_is_said_again() {
     send(&mut sender, B);
     outputs(&mut sender);
     sender.channel_down(B);
-    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr { .. }]));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Eofr(_)]));
 }
 
 #[test]
@@ -447,7 +448,7 @@ fn s18_a_file_that_is_over_is_over_whatever_order_frames_come_in() {
     let fault = Fault::new(Code::SourceChanged, "read", "it shrank");
     sender.fail(FILE, fault);
     let word = frames(&mut sender);
-    assert!(matches!(word[..], [Frame::Exception { .. }]));
+    assert!(matches!(word[..], [Frame::Exception(_)]));
     // The receiver got the offer after that word, and opened the file.
     sender
         .handle_frame(A, accept(BLOCK as u32, &[]), NOW)
@@ -486,7 +487,7 @@ fn cancelled() -> Fault {
 
 #[test]
 fn x51_a_file_cancelled_after_its_end_is_what_the_receiver_says() {
-    let cancel = Frame::Cancel { file: FILE };
+    let cancel = Frame::Cancel(Cancel { file: FILE });
     let answers = [
         (published(BLOCK, zeros(BLOCK)), true),
         (cancel.clone(), false),
@@ -505,7 +506,7 @@ fn x51_a_file_cancelled_after_its_end_is_what_the_receiver_says() {
         sender.channel_down(B);
         let said = frames(&mut sender);
         assert!(
-            matches!(&said[..], [Frame::Eofr { .. }, again] if *again == cancel),
+            matches!(&said[..], [Frame::Eofr(_), again] if *again == cancel),
             "{said:?}"
         );
         sender.handle_frame(A, answer, NOW).expect("an answer");
@@ -527,10 +528,7 @@ fn x51_before_its_end_was_sent_a_file_is_over_at_once() {
     sender.fail(FILE, cancelled());
     assert!(matches!(
         outputs(&mut sender)[..],
-        [
-            Output::Transmit(Frame::Cancel { .. }),
-            Output::Failed { .. }
-        ]
+        [Output::Transmit(Frame::Cancel(_)), Output::Failed { .. }]
     ));
     sender.fail(FILE, cancelled());
     assert_eq!(outputs(&mut sender), []);
@@ -543,20 +541,20 @@ fn x51_a_pack_that_is_cancelled_ahead_of_accept_is_offered_again_with_it() {
     send(&mut sender, A);
     outputs(&mut sender);
     sender.fail(FILE, cancelled());
-    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel { .. }]));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel(_)]));
     sender.channel_down(A);
     let said = frames(&mut sender);
     assert!(
-        matches!(said[..], [Frame::Xftsmu(_), Frame::Cancel { .. }]),
+        matches!(said[..], [Frame::Xftsmu(_), Frame::Cancel(_)]),
         "{said:?}"
     );
     // The offer overtook the cancel.
     sender
         .handle_frame(B, accept(BLOCK as u32, &[]), NOW)
         .expect("an answer");
-    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel { .. }]));
+    assert!(matches!(frames(&mut sender)[..], [Frame::Cancel(_)]));
     assert!(sender.next_extent(B).is_none());
-    let cancel = Frame::Cancel { file: FILE };
+    let cancel = Frame::Cancel(Cancel { file: FILE });
     sender.handle_frame(B, cancel, NOW).expect("an answer");
     assert!(matches!(outputs(&mut sender)[..], [Output::Failed { .. }]));
 }
@@ -573,7 +571,7 @@ fn m9_a_sender_tells_that_it_has_forgotten_a_file() {
     sender.refuse(FileId(1), &fault);
     outputs(&mut sender);
     let code = |sender: &mut Sender| match &frames(sender)[..] {
-        [Frame::Exception { fault, .. }] => fault.code,
+        [Frame::Exception(Exception { fault, .. })] => fault.code,
         other => panic!("{other:?}"),
     };
     sender.requested_again(FileId(1));
@@ -599,7 +597,7 @@ fn m2_a_channel_that_progressed_is_not_closed_when_all_stall() {
     // What B did before A's own progress is no sign that A stands still.
     let at = stall / 2;
     sender
-        .handle_frame(A, Frame::Ack { data_frames: 1 }, at)
+        .handle_frame(A, Frame::Ack(Ack { data_frames: 1 }), at)
         .expect("A goes on");
     for n in 1..6 {
         sender.handle_timeout(at + n * stall);
@@ -647,7 +645,7 @@ fn x37_frames_of_files_that_are_over_are_ignored() {
         .handle_frame(A, published(0, zeros(0)), NOW)
         .expect("ignored");
     sender
-        .handle_frame(A, Frame::Cancel { file: FILE }, NOW)
+        .handle_frame(A, Frame::Cancel(Cancel { file: FILE }), NOW)
         .expect("ignored");
     assert_eq!(outputs(&mut sender), []);
 }
@@ -665,13 +663,13 @@ fn m2_a_stalled_channel_is_closed_only_if_others_went_on() {
     sender.handle_timeout(stall);
     assert_eq!(outputs(&mut sender), []);
     sender
-        .handle_frame(B, Frame::Ack { data_frames: 1 }, stall * 3 / 2)
+        .handle_frame(B, Frame::Ack(Ack { data_frames: 1 }), stall * 3 / 2)
         .expect("B goes on");
     // B went on, and hasn't yet done so much that A must have had its turn.
     sender.handle_timeout(2 * stall);
     assert_eq!(outputs(&mut sender), []);
     sender
-        .handle_frame(B, Frame::Ack { data_frames: 2 }, 2 * stall)
+        .handle_frame(B, Frame::Ack(Ack { data_frames: 2 }), 2 * stall)
         .expect("B is done");
     sender.handle_timeout(5 * stall / 2);
     assert_eq!(outputs(&mut sender), []);
@@ -759,7 +757,7 @@ fn k12_a_pack_follows_its_offer_on_the_same_channel() {
     assert_eq!(sender.next_extent(B), None);
     assert_eq!(send(&mut sender, A).range, range(BLOCK, BLOCK + 5));
     let end = outputs(&mut sender);
-    let [Output::TransmitOn(A, Frame::Eofr { length, .. })] = &end[..] else {
+    let [Output::TransmitOn(A, Frame::Eofr(Eofr { length, .. }))] = &end[..] else {
         panic!("{end:?}");
     };
     assert_eq!(*length, BLOCK + 5);
@@ -788,10 +786,7 @@ fn k12_after_accept_any_channel_may_take_it() {
     assert!(
         matches!(
             ends[..],
-            [
-                Output::Accepted { .. },
-                Output::Transmit(Frame::Eofr { .. })
-            ]
+            [Output::Accepted { .. }, Output::Transmit(Frame::Eofr(_))]
         ),
         "{ends:?}"
     );
@@ -829,10 +824,10 @@ fn k12_a_pack_that_was_offered_again_may_be_published_already() {
         send(&mut sender, A);
         sender.channel_down(A);
         // What was asked for again goes again in any case.
-        let repeat = Frame::Repeat {
+        let repeat = Frame::Repeat(Repeat {
             file: FILE,
             range: range(0, BLOCK),
-        };
+        });
         sender.handle_frame(B, repeat, NOW).expect("it was sent");
         if accepts {
             let frame = accept(BLOCK as u32, &[]);

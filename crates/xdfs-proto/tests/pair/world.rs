@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{BlockHeader, Offer, Request, Resume, Scope, SourceTag};
-use xdfs_proto::pack::{Keep, Wish};
+use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
+use xdfs_proto::pack::{Keep, PackRequest};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
-use xdfs_proto::{ByteRange, Code, Fault, FileId, Frame, Limits, RangeSet, handshake};
+use xdfs_proto::{ByteRange, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag, handshake};
 
 use crate::link::{Arriving, Link, Packet};
 use crate::rng::Rng;
@@ -501,7 +501,7 @@ impl World {
                 offset: 0,
                 length: None,
                 digest: self.kind,
-                pack: self.plans[i].pack.then(wish),
+                pack: self.plans[i].pack.then(pack_request),
             });
         } else {
             let offer = self.offer(file);
@@ -618,7 +618,7 @@ impl World {
             self.session.largest = self.session.largest.max(range.len());
             self.session.sender.assign(index, extent, self.now);
             self.tally.holes += 1;
-            let frame = Frame::Hole { file, range };
+            let frame = Frame::Hole(Hole { file, range });
             self.put(i, Packet::Frame(frame));
             return;
         }
@@ -720,10 +720,10 @@ impl World {
                 session.links[i].cut = true;
                 self.receiver_loses(i);
             }
-            Some(Packet::Frame(Frame::Exception {
+            Some(Packet::Frame(Frame::Exception(Exception {
                 scope: Scope::File(file),
                 fault,
-            })) => session.receiver.withdraw(file, fault),
+            }))) => session.receiver.withdraw(file, fault),
             Some(Packet::Frame(frame)) => session
                 .receiver
                 .handle_frame(index, frame)
@@ -769,10 +769,10 @@ impl World {
     fn answer(&mut self, index: xdfs_proto::ChannelIndex, frame: Frame) {
         let session = &mut self.session;
         match frame {
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::File(file),
                 fault,
-            } => session.sender.fail(file, fault),
+            }) => session.sender.fail(file, fault),
             Frame::Xftsm(request) => {
                 if session.sender.was_offered(request.file) {
                     session.sender.requested_again(request.file);
@@ -796,7 +796,7 @@ impl World {
                     accept.durable.iter().for_each(|f| told.insert(f.range));
                     session.told.insert(accept.file, told);
                 }
-                if matches!(frame, Frame::Repeat { .. }) {
+                if matches!(frame, Frame::Repeat(_)) {
                     self.tally.repeats += 1;
                 }
                 session
@@ -1066,8 +1066,8 @@ fn is_forgotten(fault: &Fault) -> bool {
 }
 
 /// What a request for a pack names doesn't matter here.
-fn wish() -> Wish {
-    Wish {
+fn pack_request() -> PackRequest {
+    PackRequest {
         keep: Keep::default(),
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],

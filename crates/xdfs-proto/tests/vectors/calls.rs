@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 use xdfs_proto::delta::{Seed, SeedPiece, Signature, Signatures, strong, weak};
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, FragmentState};
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, Frame, SourceTag};
+use xdfs_proto::frame::{
+    AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Taken, UnknownOperation,
+};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
-use xdfs_proto::{CallId, Code, Fault, FileId};
+use xdfs_proto::{CallId, Code, Fault, FileId, SourceTag};
 
 use crate::describe::{digest, fault, kind, wide};
 use crate::hex;
@@ -218,10 +220,12 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     samples.extend(changes());
     samples.extend(answers());
     samples.extend(deltas());
-    let taken = |parts, stop| Frame::Taken {
-        id: ID,
-        parts,
-        stop,
+    let taken = |parts, stop| {
+        Frame::Taken(Taken {
+            id: ID,
+            parts,
+            stop,
+        })
     };
     samples.push(("taken", taken(3, false)));
     samples.push(("taken-stop", taken(u32::MAX, true)));
@@ -229,7 +233,10 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
 }
 
 fn asks(call: Call) -> Frame {
-    Frame::Xpathm { id: ID, call }
+    Frame::Xpathm(CallRequest {
+        id: ID,
+        call: Ok(call),
+    })
 }
 
 fn calls() -> Vec<(&'static str, Frame)> {
@@ -255,18 +262,22 @@ fn calls() -> Vec<(&'static str, Frame)> {
             kind,
         })
     };
-    let unknown = |operation, rest: &[u8]| Frame::UnknownCall {
-        id: ID,
-        operation,
-        rest: rest.to_vec(),
+    let unknown = |number, rest: &[u8]| {
+        Frame::Xpathm(CallRequest {
+            id: ID,
+            call: Err(UnknownOperation {
+                number,
+                rest: rest.to_vec(),
+            }),
+        })
     };
-    let first = Frame::Xpathm {
+    let first = Frame::Xpathm(CallRequest {
         id: CallId {
             slot: 127,
             sequence: 1,
         },
-        call: Call::Space { path: vec![] },
-    };
+        call: Ok(Call::Space { path: vec![] }),
+    });
     vec![
         ("xpathm-stat", stat(&path, false)),
         ("xpathm-stat-follow", stat(&[b'/', 0xff], true)),
@@ -390,11 +401,13 @@ fn file() -> Attributes {
 }
 
 fn answers() -> Vec<(&'static str, Frame)> {
-    let part = |part, last, answer| Frame::Answer {
-        id: ID,
-        part,
-        last,
-        answer,
+    let part = |part, last, answer| {
+        Frame::Answer(AnswerPart {
+            id: ID,
+            part,
+            last,
+            answer,
+        })
     };
     let whole = |answer| part(0, true, Ok(answer));
     let entry = |name: &[u8], kind| Entry {
@@ -487,17 +500,19 @@ fn deltas() -> Vec<(&'static str, Frame)> {
             state: hasher.finish(FileId(0)).1.state,
         }
     };
-    let signed = |digest, first: u64, blocks: &[usize]| Frame::Answer {
-        id: ID,
-        part: 0,
-        last: true,
-        answer: Ok(Answer::Signatures(Signatures {
-            tag,
-            length: 1033,
-            first,
-            digest,
-            blocks: blocks.iter().map(|at| block(digest, *at)).collect(),
-        })),
+    let signed = |digest, first: u64, blocks: &[usize]| {
+        Frame::Answer(AnswerPart {
+            id: ID,
+            part: 0,
+            last: true,
+            answer: Ok(Answer::Signatures(Signatures {
+                tag,
+                length: 1033,
+                first,
+                digest,
+                blocks: blocks.iter().map(|at| block(digest, *at)).collect(),
+            })),
+        })
     };
     let seed = |digest, overwrite, pieces: &[(usize, u64)]| {
         asks(Call::Seed(Box::new(Seed {
@@ -532,7 +547,7 @@ fn deltas() -> Vec<(&'static str, Frame)> {
             state: hasher.finish(FileId(0)).1.state,
         }
     };
-    let longer = Frame::Answer {
+    let longer = Frame::Answer(AnswerPart {
         id: ID,
         part: 0,
         last: true,
@@ -543,7 +558,7 @@ fn deltas() -> Vec<(&'static str, Frame)> {
             digest: DigestKind::Blake3,
             blocks: vec![longer(0), longer(8192)],
         })),
-    };
+    });
     let (crc, blake3) = (DigestKind::Crc64Nvme, DigestKind::Blake3);
     vec![
         ("answer-signatures-longer-blocks", longer),

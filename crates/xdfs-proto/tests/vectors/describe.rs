@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
-use xdfs_proto::frame::{BlockHeader, Frame, Offer, Resume, Scope, Start};
+use xdfs_proto::frame::{
+    Ack, AnswerPart, AuthOk, BlockHeader, CallRequest, Cancel, Challenge, Durable, Eofr, Exception,
+    Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken,
+};
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{ByteRange, Fault, Retry};
 
@@ -136,27 +139,29 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "channel": j.channel.0,
         }),
         Frame::Auth(a) => json!({ "method": a.method, "user": a.user, "body": hex(&a.body) }),
-        Frame::Challenge(body) | Frame::Proof(body) => json!({ "body": hex(body) }),
-        Frame::AuthOk { user } => json!({ "user": user }),
+        Frame::Challenge(Challenge(body)) | Frame::Proof(Proof(body)) => {
+            json!({ "body": hex(body) })
+        }
+        Frame::AuthOk(AuthOk { user }) => json!({ "user": user }),
         Frame::Protect(level) => json!({ "level": format!("{level:?}").to_lowercase() }),
-        Frame::Eofr {
+        Frame::Eofr(Eofr {
             file,
             length,
             digest: value,
             store_wait_permille,
-        } => json!({
+        }) => json!({
             "file": file.0,
             "length": wide(*length),
             "digest": digest(value),
             "store_wait_permille": store_wait_permille,
         }),
-        Frame::Published {
+        Frame::Published(Published {
             file,
             length,
             digest: value,
             store_wait_permille,
             failures,
-        } => json!({
+        }) => json!({
             "file": file.0,
             "length": wide(*length),
             "digest": digest(value),
@@ -174,12 +179,12 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "offset": wide(r.offset),
             "length": r.length.map(wide),
             "digest": kind(r.digest),
-            "pack": r.pack.as_ref().map(|wish| json!({
-                "keep_owner": wish.keep.owner,
-                "keep_xattrs": wish.keep.xattrs,
-                "keep_read_times": wish.keep.read_times,
-                "file_bytes_max": wish.file_bytes_max,
-                "names": wish.names.iter().map(|n| hex(n)).collect::<Vec<_>>(),
+            "pack": r.pack.as_ref().map(|request| json!({
+                "keep_owner": request.keep.owner,
+                "keep_xattrs": request.keep.xattrs,
+                "keep_read_times": request.keep.read_times,
+                "file_bytes_max": request.file_bytes_max,
+                "names": request.names.iter().map(|n| hex(n)).collect::<Vec<_>>(),
             })),
         }),
         Frame::Accept(a) => json!({
@@ -188,13 +193,13 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             "block_size": a.block_size,
             "durable": a.durable.iter().map(fragment).collect::<Value>(),
         }),
-        Frame::Hole { file, range: r } | Frame::Repeat { file, range: r } => {
+        Frame::Hole(Hole { file, range: r }) | Frame::Repeat(Repeat { file, range: r }) => {
             json!({ "file": file.0, "range": range(r) })
         }
-        Frame::Ack { data_frames } => json!({ "data_frames": wide(*data_frames) }),
-        Frame::Durable { file, bytes } => json!({ "file": file.0, "bytes": wide(*bytes) }),
-        Frame::Cancel { file } => json!({ "file": file.0 }),
-        Frame::Exception { scope, fault: f } => json!({
+        Frame::Ack(Ack { data_frames }) => json!({ "data_frames": wide(*data_frames) }),
+        Frame::Durable(Durable { file, bytes }) => json!({ "file": file.0, "bytes": wide(*bytes) }),
+        Frame::Cancel(Cancel { file }) => json!({ "file": file.0 }),
+        Frame::Exception(Exception { scope, fault: f }) => json!({
             "scope": match scope {
                 Scope::Channel => json!("channel"),
                 Scope::File(file) => json!({ "file": file.0 }),
@@ -202,24 +207,23 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             },
             "fault": fault(f),
         }),
-        Frame::Xpathm { id, call } => crate::calls::call(*id, call),
-        Frame::UnknownCall {
+        Frame::Xpathm(CallRequest { id, call: Ok(call) }) => crate::calls::call(*id, call),
+        Frame::Xpathm(CallRequest {
             id,
-            operation,
-            rest,
-        } => json!({
+            call: Err(unknown),
+        }) => json!({
             "slot": id.slot,
             "sequence": id.sequence,
-            "unknown_operation": operation,
-            "rest": hex(rest),
+            "unknown_operation": unknown.number,
+            "rest": hex(&unknown.rest),
         }),
-        Frame::Answer {
+        Frame::Answer(AnswerPart {
             id,
             part,
             last,
             answer,
-        } => crate::calls::answer(*id, *part, *last, answer),
-        Frame::Taken { id, parts, stop } => json!({
+        }) => crate::calls::answer(*id, *part, *last, answer),
+        Frame::Taken(Taken { id, parts, stop }) => json!({
             "slot": id.slot,
             "sequence": id.sequence,
             "parts": parts,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use xdfs_proto::file::{
     Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, HeldLock, LockRange,
 };
-use xdfs_proto::frame::{FRAME_HEADER_BYTES, Frame};
+use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{CallId, Code, Fault};
 
@@ -155,10 +155,10 @@ pub(crate) fn answer(answer: &FileAnswer) -> Value {
 }
 
 fn asks(call: FileCall) -> Frame {
-    Frame::Xpathm {
+    Frame::Xpathm(CallRequest {
         id: ID,
-        call: Call::File(call),
-    }
+        call: Ok(Call::File(call)),
+    })
 }
 
 const WHICH: FileIdentity = FileIdentity {
@@ -311,11 +311,13 @@ fn others(handle: u32, some: impl Fn(u64, u64) -> LockRange) -> Vec<(&'static st
 }
 
 fn answers() -> Vec<(&'static str, Frame)> {
-    let whole = |answer| Frame::Answer {
-        id: ID,
-        part: 0,
-        last: true,
-        answer: Ok(Answer::File(answer)),
+    let whole = |answer| {
+        Frame::Answer(AnswerPart {
+            id: ID,
+            part: 0,
+            last: true,
+            answer: Ok(Answer::File(answer)),
+        })
     };
     let attributes = Attributes {
         kind: FileKind::File,
@@ -354,11 +356,13 @@ fn answers() -> Vec<(&'static str, Frame)> {
         "write to a file",
         "the lock that this was to be done under isn't held any more",
     );
-    let fault = |fault: Fault| Frame::Answer {
-        id: ID,
-        part: 0,
-        last: true,
-        answer: Err(fault.path(b"data/x.bin").remote()),
+    let fault = |fault: Fault| {
+        Frame::Answer(AnswerPart {
+            id: ID,
+            part: 0,
+            last: true,
+            answer: Err(fault.path(b"data/x.bin").remote()),
+        })
     };
     vec![
         ("answer-opened", whole(opened)),

@@ -2,12 +2,15 @@
 
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, AuthRequest, Frame, JoinRequest, Level, Offer, Request, Resume, Scope, SessionAccept,
-    SessionRequest, SourceTag, Start,
+    Accept, Ack, AuthOk, AuthRequest, Cancel, Challenge, Durable, Eofr, Exception, Frame, Hole,
+    JoinRequest, Level, Offer, Proof, Published, Repeat, Request, Resume, Scope, SessionAccept,
+    SessionRequest, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
-use xdfs_proto::pack::{Failures, Keep, Wish};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret};
+use xdfs_proto::pack::{Failures, Keep, PackRequest};
+use xdfs_proto::{
+    ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret, SourceTag,
+};
 
 fn feature(id: u16, name: &str, value: &[u8]) -> Feature {
     Feature {
@@ -168,14 +171,17 @@ fn proofs() -> Vec<(&'static str, Frame)> {
         let (user, body) = (user.to_owned(), body.to_vec());
         Frame::Auth(AuthRequest { method, user, body })
     };
-    let user = |name: &str| Frame::AuthOk { user: name.into() };
+    let user = |name: &str| Frame::AuthOk(AuthOk { user: name.into() });
     vec![
         ("auth-anonymous", auth(1, "", &[])),
         ("auth-password", auth(3, "zoë", &bytes32(0x70))),
         ("auth-method-unknown", auth(255, "", &[0])),
-        ("challenge", Frame::Challenge(bytes32(0x90).to_vec())),
-        ("challenge-empty", Frame::Challenge(Vec::new())),
-        ("proof", Frame::Proof(bytes32(0xb0).to_vec())),
+        (
+            "challenge",
+            Frame::Challenge(Challenge(bytes32(0x90).to_vec())),
+        ),
+        ("challenge-empty", Frame::Challenge(Challenge(Vec::new()))),
+        ("proof", Frame::Proof(Proof(bytes32(0xb0).to_vec()))),
         ("auth-ok", user("zoë")),
         ("auth-ok-without-a-name", user("")),
         ("protect-private", Frame::Protect(Level::Private)),
@@ -283,7 +289,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         ..request.clone()
     };
     let wished = Request {
-        pack: Some(Wish {
+        pack: Some(PackRequest {
             keep: Keep {
                 owner: true,
                 xattrs: false,
@@ -355,11 +361,13 @@ fn events() -> Vec<(&'static str, Frame)> {
     for number in [3, 4, 5, 9] {
         failures.push(number, fault.clone());
     }
-    let eofr = |digest| Frame::Eofr {
-        file: FILE,
-        length: 6,
-        digest,
-        store_wait_permille: 250,
+    let eofr = |digest| {
+        Frame::Eofr(Eofr {
+            file: FILE,
+            length: 6,
+            digest,
+            store_wait_permille: 250,
+        })
     };
     vec![
         ("eofr-without-digest", eofr(DigestValue::None)),
@@ -370,67 +378,67 @@ fn events() -> Vec<(&'static str, Frame)> {
         ("eofr-blake3", eofr(DigestValue::Blake3(bytes32(0xc0)))),
         (
             "published",
-            Frame::Published {
+            Frame::Published(Published {
                 file: FILE,
                 length: 5 << 30,
                 digest: DigestValue::Crc64Nvme(1),
                 store_wait_permille: 1000,
                 failures: Failures::default(),
-            },
+            }),
         ),
         (
             "published-pack",
-            Frame::Published {
+            Frame::Published(Published {
                 file: FILE,
                 length: 1 << 20,
                 digest: DigestValue::None,
                 store_wait_permille: 0,
                 failures,
-            },
+            }),
         ),
         (
             "hole",
-            Frame::Hole {
+            Frame::Hole(Hole {
                 file: FILE,
                 range: range(1 << 20, 1 << 40),
-            },
+            }),
         ),
-        ("ack", Frame::Ack { data_frames: 300 }),
+        ("ack", Frame::Ack(Ack { data_frames: 300 })),
         (
             "repeat",
-            Frame::Repeat {
+            Frame::Repeat(Repeat {
                 file: FILE,
                 range: range(256 << 10, 512 << 10),
-            },
+            }),
         ),
         (
             "durable",
-            Frame::Durable {
+            Frame::Durable(Durable {
                 file: FILE,
                 bytes: 3 << 20,
-            },
+            }),
         ),
-        ("cancel", Frame::Cancel { file: FILE }),
+        ("cancel", Frame::Cancel(Cancel { file: FILE })),
         (
             "exception-file",
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::File(FILE),
                 fault,
-            },
+            }),
         ),
         (
             "exception-channel",
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::Channel,
                 fault: busy,
-            },
+            }),
         ),
         (
             "exception-session",
-            Frame::Exception {
+            Frame::Exception(Exception {
                 scope: Scope::Session,
                 fault: closing,
-            },
+            }),
         ),
     ]
 }

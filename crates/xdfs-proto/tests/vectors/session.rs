@@ -3,13 +3,16 @@
 use serde_json::{Value, json};
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment, FragmentMap};
 use xdfs_proto::frame::{
-    Accept, BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest,
-    Offer, Request, SessionAccept, SessionRequest, SourceTag, Start,
+    Accept, Ack, AnswerPart, BLOCK_HEADER_BYTES, BlockHeader, CallRequest, Eofr,
+    FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, Offer, Published, Repeat, Request,
+    SessionAccept, SessionRequest, Start, Taken,
 };
 use xdfs_proto::opening::{Answer as Reply, Hello, Welcome};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{ByteRange, CallId, ChannelIndex, FileId, Limits, SessionId, SessionSecret};
+use xdfs_proto::{
+    ByteRange, CallId, ChannelIndex, FileId, Limits, SessionId, SessionSecret, SourceTag,
+};
 
 use crate::{describe, hex, samples, unhex};
 
@@ -124,26 +127,26 @@ fn sample_offer(name: &str) -> Offer {
 }
 
 fn ack(data_frames: u64) -> Frame {
-    Frame::Ack { data_frames }
+    Frame::Ack(Ack { data_frames })
 }
 
 fn eofr(file: u32, kind: DigestKind) -> Frame {
-    Frame::Eofr {
+    Frame::Eofr(Eofr {
         file: FileId(file),
         length: LENGTH,
         digest: digest(kind),
         store_wait_permille: 250,
-    }
+    })
 }
 
 fn published(file: u32, kind: DigestKind) -> Frame {
-    Frame::Published {
+    Frame::Published(Published {
         file: FileId(file),
         length: LENGTH,
         digest: digest(kind),
         store_wait_permille: 0,
         failures: Failures::default(),
-    }
+    })
 }
 
 fn register(script: &mut Script) {
@@ -246,13 +249,13 @@ fn download(script: &mut Script) {
     script.tell(0, "", &eofr(2, kind));
     script.ask(0, "", &ack(1));
     script.ask(2, "damaged, and read all the same [X-16]", &ack(1));
-    let repeat = Frame::Repeat {
+    let repeat = Frame::Repeat(Repeat {
         file: FileId(2),
         range: ByteRange {
             start: 2 * BLOCK,
             end: LENGTH,
         },
-    };
+    });
     script.ask(2, "[X-19]", &repeat);
     script.block(theirs, 0, "", 2, 2 * BLOCK, false);
     script.ask(0, "", &ack(2));
@@ -261,7 +264,7 @@ fn download(script: &mut Script) {
 
 fn calls(script: &mut Script) {
     let id = |slot, sequence| CallId { slot, sequence };
-    let call = |id, call| Frame::Xpathm { id, call };
+    let call = |id, call| Frame::Xpathm(CallRequest { id, call: Ok(call) });
     let path = b"in".to_vec();
     let make = Call::MakeDirectory {
         path: b"out".to_vec(),
@@ -275,11 +278,13 @@ fn calls(script: &mut Script) {
         cursor: vec![],
     };
     script.ask(2, "both are under way at once", &call(id(1, 1), list));
-    let answer = |id, answer| Frame::Answer {
-        id,
-        part: 0,
-        last: true,
-        answer: Ok(answer),
+    let answer = |id, answer| {
+        Frame::Answer(AnswerPart {
+            id,
+            part: 0,
+            last: true,
+            answer: Ok(answer),
+        })
     };
     script.tell(0, "", &answer(id(0, 1), Answer::Done));
     let found = samples::frames()
@@ -287,20 +292,20 @@ fn calls(script: &mut Script) {
         .find(|(n, _)| *n == "answer-entries-last-part");
     let Some((
         _,
-        Frame::Answer {
+        Frame::Answer(AnswerPart {
             answer: Ok(entries),
             ..
-        },
+        }),
     )) = found
     else {
         panic!("no sample of a list");
     };
     script.tell(2, "", &answer(id(1, 1), entries));
-    let taken = Frame::Taken {
+    let taken = Frame::Taken(Taken {
         id: id(1, 1),
         parts: 1,
         stop: false,
-    };
+    });
     script.ask(2, "of a list [P-8]", &taken);
 }
 

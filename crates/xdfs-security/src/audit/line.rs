@@ -14,14 +14,16 @@ const NAME_BYTES_MAX: usize = 256;
 /// The longest path that is shown. JSON doubles backslashes and quotes, and no more: other
 /// characters that it would escape are escaped before.
 const PATH_BYTES_MAX: usize = 3200;
-/// Everything but the paths: names of fields, the time, and numbers.
+/// Everything but the paths: names of fields, the time, the door, and numbers.
 const OTHER_BYTES_MAX: usize = 512 + 2 * 2 * NAME_BYTES_MAX;
 const _: () = assert!(OTHER_BYTES_MAX + 2 * 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditRecord<'a> {
     time: &'a str,
     event: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    door: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     user: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,9 +62,10 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
     let path = shown(event.path, PATH_BYTES_MAX, &mut cut);
     let to = shown(event.to, PATH_BYTES_MAX, &mut cut);
     let session = event.session.map(|session| session.to_string());
-    let line = Line {
+    let line = AuditRecord {
         time: &time::rfc3339(event.time),
         event: event.kind.as_str(),
+        door: event.door,
         user: &user,
         method: event.method.map(|method| method.as_str()),
         from: &from,

@@ -101,6 +101,8 @@ pub struct Event<'a> {
     pub time: SystemTime,
     /// What it is about.
     pub kind: Kind,
+    /// The front door that the peer came by; empty for that of the server's own protocol.
+    pub door: &'static str,
     /// Who: the name of the user here.
     pub user: &'a str,
     /// How that was proved.
@@ -136,6 +138,7 @@ impl Event<'_> {
         Self {
             time,
             kind,
+            door: "",
             user: "",
             method: None,
             from: "",
@@ -327,7 +330,7 @@ fn is_due(last: Option<SystemTime>, now: SystemTime, interval: Duration) -> bool
 fn open(path: &Path) -> io::Result<File> {
     // Opening a pipe would wait for a reader.
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-        let cause = "it is not a regular file";
+        let cause = "not a regular file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     }
     let mut options = OpenOptions::new();

@@ -1,7 +1,7 @@
 //! Refusals that repeat: the first is written at once, those like it for a while are counted.
 //!
-//! Refusals are alike when they came from the same network, by the same method, for the same
-//! reason. The table is bounded: when it is full, all that fit into no run share one.
+//! Refusals are alike when they came from the same network, by the same door and method, for the
+//! same reason. The table is bounded: when it is full, all that fit into no run share one.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ const TEXT_BYTES_MAX: usize = 256;
 
 /// What refusals have in common that are counted together; `None` for those that share a run since
 /// there are too many.
-type Likeness = Option<(Network, Kind, Option<Method>, Option<Code>)>;
+type Likeness = Option<(Network, &'static str, Kind, Option<Method>, Option<Code>)>;
 
 /// Refusals that were counted and not written.
 #[derive(Clone, Debug)]
@@ -30,6 +30,7 @@ pub(super) struct Run {
     /// When the last of them came.
     pub(super) last: SystemTime,
     pub(super) kind: Kind,
+    pub(super) door: &'static str,
     pub(super) method: Option<Method>,
     pub(super) result: Option<Code>,
     /// Where they came from and whom they were for; empty if that differs.
@@ -48,7 +49,7 @@ pub(super) struct Repeats {
 impl Repeats {
     /// Notes a refusal from `network`; whether it is to be written.
     pub(super) fn note(&mut self, event: &Event<'_>, network: Network) -> bool {
-        let likeness = Some((network, event.kind, event.method, event.result));
+        let likeness = Some((network, event.door, event.kind, event.method, event.result));
         let is_new = !self.runs.contains_key(&likeness);
         // One place is for those that find none.
         let likeness = if is_new && self.runs.len() + 1 >= RUNS_MAX {
@@ -61,6 +62,7 @@ impl Repeats {
                 count: 0,
                 last: event.time,
                 kind: event.kind,
+                door: event.door,
                 method: event.method,
                 result: event.result,
                 from: shortened(event.from),
@@ -81,6 +83,9 @@ impl Repeats {
             }
         }
         if likeness.is_none() {
+            if run.door != event.door {
+                run.door = "";
+            }
             (run.method, run.result) = (None, run.result.filter(|_| event.result == run.result));
         }
         false
@@ -116,6 +121,7 @@ impl Run {
     /// The line that says how many there were.
     pub(super) fn event(&self) -> Event<'_> {
         Event {
+            door: self.door,
             user: &self.user,
             method: self.method,
             from: &self.from,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, de};
 use xdfs_proto::{Code, Fault};
 
-use super::folder::{Place, USER};
+use super::folder::{ExportLocation, USER};
 use super::quota::Quota;
 use super::{Export, Grant, Rights};
 
@@ -91,7 +91,7 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
         Size::Number(number) => Ok(Some(number)),
         Size::Text(text) => parse_size(&text).map(Some).ok_or_else(|| {
             let cause = "sizes are digits and K, M, G, T or nothing, and below 2^64";
-            de::Error::custom(format_args!("'{text}' is no size: {cause}"))
+            de::Error::custom(format_args!("'{text}' is not a size: {cause}"))
         }),
     }
 }
@@ -186,7 +186,7 @@ impl ExportConfig {
         Ok(name)
     }
 
-    fn check_path(&self) -> Result<Place, Fault> {
+    fn check_path(&self) -> Result<ExportLocation, Fault> {
         let rest = self.path.replace(USER, "");
         if rest.contains(['{', '}']) {
             return Err(self.fault("of what stands in braces a path may have {user} only"));
@@ -199,12 +199,12 @@ impl ExportConfig {
             return Err(self.fault("the path isn't absolute"));
         }
         if rest == self.path {
-            return Ok(Place::fixed(path, self.make));
+            return Ok(ExportLocation::fixed(path, self.make));
         }
         if self.public {
             return Err(self.fault("it is public, but anonymous users have no {user}"));
         }
-        Ok(Place::template(path, self.make))
+        Ok(ExportLocation::template(path, self.make))
     }
 
     fn check_grant(

@@ -5,8 +5,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{ByteRange, Code, Fault};
+use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
 use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo};
 
 use super::folder::Folder;
@@ -55,6 +54,10 @@ impl Source for ExportSource {
 
     fn will_read(&mut self, range: ByteRange) {
         self.inner.will_read(range);
+    }
+
+    fn is_slow(&self) -> bool {
+        self.inner.is_slow()
     }
 
     fn is_uniform(&self) -> bool {

@@ -19,7 +19,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Where an export is.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ExportLocation {
     path: PathBuf,
     /// The path has the name of the user in it.
     is_template: bool,
@@ -28,13 +28,13 @@ pub(super) struct Place {
 
 /// A directory that was found.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum LocatedDirectory {
     Here(PathBuf),
     /// It isn't there, but may be made.
     ToMake,
 }
 
-impl Place {
+impl ExportLocation {
     pub(super) fn fixed(path: PathBuf, make: bool) -> Self {
         Self {
             path,
@@ -53,16 +53,16 @@ impl Place {
 
     /// Finds the directory for a user, and makes it if it is to be made and `may_make`. Faults name
     /// no path: the server's are no business of clients.
-    pub(super) fn find(&self, user: &str, may_make: bool) -> Result<Found, Fault> {
+    pub(super) fn find(&self, user: &str, may_make: bool) -> Result<LocatedDirectory, Fault> {
         if !self.is_template {
             if !self.make || self.path.is_dir() {
-                return Ok(Found::Here(self.path.clone()));
+                return Ok(LocatedDirectory::Here(self.path.clone()));
             }
             if !may_make {
-                return Ok(Found::ToMake);
+                return Ok(LocatedDirectory::ToMake);
             }
             make(&self.path)?;
-            return Ok(Found::Here(self.path.clone()));
+            return Ok(LocatedDirectory::Here(self.path.clone()));
         }
         if !is_component(user) {
             let cause = "the name of this user can't be that of a directory";
@@ -80,10 +80,10 @@ impl Place {
             is_users |= name.contains(USER);
             path.push(name.replace(USER, user));
             if is_users && !self.enter(&path, may_make)? {
-                return Ok(Found::ToMake);
+                return Ok(LocatedDirectory::ToMake);
             }
         }
-        Ok(Found::Here(path))
+        Ok(LocatedDirectory::Here(path))
     }
 
     /// Makes the first directory with the name of the user in its path and gives it to an account,

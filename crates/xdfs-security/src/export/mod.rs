@@ -50,7 +50,7 @@ pub use config::{ExportConfig, ExportsConfig, GrantConfig};
 pub use rights::Rights;
 
 use crate::{Method, Principal};
-use folder::Place;
+use folder::ExportLocation;
 use quota::{Ledger, Quota};
 use store::ExportStore;
 
@@ -72,7 +72,7 @@ struct Shared {
 struct Export {
     /// The first component of its paths; empty for the root.
     name: Vec<u8>,
-    place: Place,
+    place: ExportLocation,
     /// What everybody may do, anonymous or not.
     public: Rights,
     grants: Vec<Grant>,
@@ -103,7 +103,7 @@ impl Exports {
     pub fn single(root: PathBuf, rights: Rights) -> Self {
         Self::of(vec![Export {
             name: Vec::new(),
-            place: Place::fixed(root, false),
+            place: ExportLocation::fixed(root, false),
             public: Rights::NONE,
             grants: vec![Grant {
                 users: None,
@@ -121,6 +121,13 @@ impl Exports {
                 ledgers: Mutex::default(),
             }),
         }
+    }
+
+    /// Whether anything is open to those who prove nothing.
+    #[must_use]
+    pub fn has_public(&self) -> bool {
+        let mut exports = self.shared.exports.iter();
+        exports.any(|export| export.public != Rights::NONE)
     }
 
     /// The store of a session: what `principal` may see and change. Directories are opened when

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackWriter, Wish};
+use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{PackChange, PackHow, PackRules, Store};
@@ -43,7 +43,7 @@ impl ExportStore {
     pub(super) fn grant(
         &self,
         root: &[u8],
-        wish: &Wish,
+        request: &PackRequest,
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
         let tree = self.tree(READ, root)?;
@@ -52,9 +52,9 @@ impl ExportStore {
         let source = tree
             .folder
             .files
-            .pack_source(inner, wish.keep, wish.file_bytes_max);
+            .pack_source(inner, request.keep, request.file_bytes_max);
         let mut source = source.map_err(|fault| prefix.fault(fault))?;
-        for name in &wish.names {
+        for name in &request.names {
             let allowed = tree.may_read(name);
             let see = |fault| prefix.fault(fault);
             if !source.grant_one(name, pack, allowed, &see) {

@@ -56,13 +56,13 @@ struct Usage {
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries_max: u64,
-    state: Mutex<State>,
+    state: Mutex<CountState>,
     /// Of those who change what is counted.
     pub(super) turns: Turns,
 }
 
 #[derive(Debug)]
-enum State {
+enum CountState {
     Counted(Usage),
     /// There is too much to count, and there will be when it is tried again.
     TooMuch,
@@ -79,12 +79,12 @@ impl Ledger {
     fn new(entries_max: u64) -> Self {
         Self {
             entries_max,
-            state: Mutex::new(State::Uncounted),
+            state: Mutex::new(CountState::Uncounted),
             turns: Turns::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CountState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,10 +92,10 @@ impl Ledger {
     /// whom it concerns.
     fn with<R>(&self, root: &Path, act: impl FnOnce(&mut Usage) -> R) -> Result<R, Fault> {
         let mut state = self.lock();
-        if matches!(*state, State::Uncounted) {
+        if matches!(*state, CountState::Uncounted) {
             match count(root, self.entries_max) {
-                Ok(Some(usage)) => *state = State::Counted(usage),
-                Ok(None) => *state = State::TooMuch,
+                Ok(Some(usage)) => *state = CountState::Counted(usage),
+                Ok(None) => *state = CountState::TooMuch,
                 Err(error) => {
                     let root = root.as_os_str().as_encoded_bytes().escape_ascii();
                     tracing::warn!(%root, %error, "what an export holds can't be counted");
@@ -104,7 +104,7 @@ impl Ledger {
             }
         }
         match &mut *state {
-            State::Counted(usage) => Ok(act(usage)),
+            CountState::Counted(usage) => Ok(act(usage)),
             _ => {
                 let most = self.entries_max;
                 let cause =
@@ -116,7 +116,7 @@ impl Ledger {
 
     /// Does something with the count that was made before.
     fn with_counted(&self, act: impl FnOnce(&mut Usage)) {
-        if let State::Counted(usage) = &mut *self.lock() {
+        if let CountState::Counted(usage) = &mut *self.lock() {
             act(usage);
         }
     }
@@ -222,7 +222,7 @@ impl Ledger {
     #[cfg(test)]
     pub(super) fn used(&self) -> (u64, u64) {
         match &*self.lock() {
-            State::Counted(usage) => (usage.bytes, usage.files),
+            CountState::Counted(usage) => (usage.bytes, usage.files),
             other => panic!("{other:?}"),
         }
     }

@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for Rights {
                 .map(|more| rights | more)
                 .ok_or_else(|| {
                     let cause = "rights are read, list, create, write, delete, or all";
-                    de::Error::custom(format_args!("'{word}' is no right: {cause}"))
+                    de::Error::custom(format_args!("'{word}' is not a right: {cause}"))
                 })
         })
     }

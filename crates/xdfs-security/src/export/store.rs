@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use xdfs_proto::pack::{Failures, PackWriter, Wish};
+use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
-use super::folder::{Folder, Found, Held};
+use super::folder::{Folder, Held, LocatedDirectory};
 use super::path::{Clean, rights_by_scopes};
 use super::quota::Hold;
 use super::{Export, Rights, Shared};
@@ -123,7 +123,7 @@ impl ExportStore {
             .find(|(_, (export, rights))| export.name == name && **rights != Rights::NONE)
             .map(|(index, _)| (index, inner))
             .ok_or_else(|| {
-                let cause = "there is no such export, or this user may not use it";
+                let cause = "no such export, or this user may not use it";
                 Fault::new(Code::NotFound, operation, cause).path(path)
             })
     }
@@ -141,7 +141,7 @@ impl ExportStore {
         let export = &self.shared.exports[located.index];
         let see = |fault| located.prefix.fault(fault);
         let found = export.place.find(&self.principal.user, may_make);
-        let Found::Here(root) = found.map_err(see)? else {
+        let LocatedDirectory::Here(root) = found.map_err(see)? else {
             return Ok(None);
         };
         // The store of the directory refuses as well what the rights don't allow.
@@ -277,8 +277,13 @@ impl Store for ExportStore {
         Ok(terms.prefix.join(&path))
     }
 
-    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
-        self.grant(root, wish, pack)
+    fn read_pack(
+        &self,
+        root: &[u8],
+        request: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        self.grant(root, request, pack)
     }
 
     fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
@@ -328,7 +333,7 @@ fn foreseen(request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         return Err(Fault::new(Code::NotFound, OPEN_TARGET, "no such directory").path(path));
     }
     if path.is_empty() && name.is_empty() {
-        let fault = Fault::new(Code::IsDirectory, OPEN_TARGET, "it is a directory");
+        let fault = Fault::new(Code::IsDirectory, OPEN_TARGET, "is a directory");
         return Err(fault.hint("name a file in it"));
     }
     Ok(if path.is_empty() { name } else { path }.clone())

@@ -97,11 +97,11 @@ struct Shared {
     limits: Limits,
     /// Makes hashes of names that nobody outside can foresee.
     names: RandomState,
-    state: Mutex<State>,
+    state: Mutex<GuardCounts>,
 }
 
 #[derive(Debug)]
-struct State {
+struct GuardCounts {
     handshakes: usize,
     by_network: HashMap<Network, usize>,
     failures: Failures<Network>,
@@ -115,7 +115,7 @@ impl Guard {
     /// A guard that has seen nobody.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        let state = State {
+        let state = GuardCounts {
             handshakes: 0,
             by_network: HashMap::new(),
             failures: Failures::new(limits.failures_free, limits.addresses_max, WAIT_MAX),
@@ -248,13 +248,13 @@ impl Guard {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GuardCounts> {
         // Counts are changed in one step, so that a panic elsewhere leaves them whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl GuardCounts {
     fn counts(&mut self, kind: Kind) -> &mut HashMap<String, usize> {
         match kind {
             Kind::Session => &mut self.sessions,

@@ -21,10 +21,10 @@ pub struct Reloading {
     chain: PathBuf,
     key: PathBuf,
     clients: ClientCertificates,
-    state: Mutex<State>,
+    state: Mutex<LoadedConfig>,
 }
 
-struct State {
+struct LoadedConfig {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
     stamps: [Stamp; 2],
@@ -42,7 +42,7 @@ impl Reloading {
         // Before reading: a change in between is then seen at the next look.
         let stamps = [Stamp::of(&chain), Stamp::of(&key)];
         let identity = ServerIdentity::from_pem(&chain, &key)?;
-        let state = State {
+        let state = LoadedConfig {
             config: identity.config(clients.clone())?,
             fingerprint: identity.fingerprint(),
             stamps,
@@ -87,7 +87,7 @@ impl Reloading {
         Arc::clone(&state.config)
     }
 
-    fn load(&self, state: &mut State) {
+    fn load(&self, state: &mut LoadedConfig) {
         let loaded = ServerIdentity::from_pem(&self.chain, &self.key).and_then(|identity| {
             let config = identity.config(self.clients.clone())?;
             Ok((identity.fingerprint(), config))

@@ -14,7 +14,7 @@ use xdfs_proto::fault::Code;
 
 use super::pair::{Authority, Made, connect};
 use super::*;
-use crate::trust::{How, NewHosts, TrustPolicy, client_fault, server_fault};
+use crate::trust::{NewHosts, TrustPolicy, TrustReason, client_fault, server_fault};
 
 fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
@@ -366,11 +366,11 @@ fn client_certificates_are_checked_if_shown() {
     let folder = tempfile::tempdir().unwrap();
     let open = |made: Option<&Made>| {
         let certificate = made.map(|m| (m.chain(), m.secret()));
-        let (config, verdict) = client(folder.path())
+        let (config, outcome) = client(folder.path())
             .client_config("localhost", 1, certificate)
             .unwrap();
         let result = connect(&config, "localhost", &server);
-        assert!(matches!(verdict.how(), Some(How::FirstUse(_))));
+        assert!(matches!(outcome.reason(), Some(TrustReason::FirstUse(_))));
         result
     };
     let (_, end) = open(None).unwrap();
@@ -463,5 +463,5 @@ fn configurations_can_be_shared_between_threads() {
     shared::<Reloading>();
     shared::<ServerIdentity>();
     shared::<TrustPolicy>();
-    shared::<crate::trust::Verdict>();
+    shared::<crate::trust::TrustOutcome>();
 }

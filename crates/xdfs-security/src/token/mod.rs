@@ -313,7 +313,7 @@ impl Issuer {
         Err(match &self.keys {
             Keys::File(_) => fault,
             Keys::Remote(remote) => {
-                remote.wish();
+                remote.request_fetch();
                 fault
                     .hint("try again in half a minute: the issuer is asked for its keys")
                     .retry(Retry::AfterMs(RETRY_MS))
@@ -414,7 +414,7 @@ impl Keys {
                     .ok()
                     .filter(|_| !issuer.contains('?'));
                 KeySource::Discovery(url.ok_or_else(|| {
-                    wrong("its name is no address to ask for its keys")
+                    wrong("its name is not a URL to fetch its keys from")
                         .hint("set jwks_url or jwks_file")
                 })?)
             }

@@ -50,12 +50,12 @@ struct Shared {
     issuer: String,
     source: KeySource,
     authorities: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<FetchState>,
 }
 
 /// All times are in seconds since 1970.
 #[derive(Default)]
-struct State {
+struct FetchState {
     keys: Option<Arc<KeySet>>,
     /// When `keys` came.
     fetched: i64,
@@ -66,7 +66,7 @@ struct State {
     /// Fetches that failed since the last that did not.
     failures: u32,
     /// Whether a token came, since the last fetch began, whose key isn't at hand.
-    wished: bool,
+    key_missing: bool,
 }
 
 impl RemoteKeys {
@@ -102,8 +102,8 @@ impl RemoteKeys {
     }
 
     /// A token came whose key isn't at hand: fetches them again, but not too often.
-    pub(super) fn wish(&self) {
-        let was_wished = std::mem::replace(&mut self.shared.state().wished, true);
+    pub(super) fn request_fetch(&self) {
+        let was_wished = std::mem::replace(&mut self.shared.state().key_missing, true);
         if !was_wished {
             // A channel that is full wakes as well.
             let _ = self.wake.try_send(());
@@ -112,7 +112,7 @@ impl RemoteKeys {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FetchState> {
         // The state is whole at every point where a panic could come.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,9 +163,9 @@ impl KeyFetch {
                     0 => state.fetched.saturating_add(state.fresh_s),
                     _ => attempted.saturating_add(pause.min(PAUSE_MAX_S)),
                 };
-                let wished = attempted.saturating_add(PAUSE_S);
-                if state.wished {
-                    planned.min(wished)
+                let key_missing = attempted.saturating_add(PAUSE_S);
+                if state.key_missing {
+                    planned.min(key_missing)
                 } else {
                     planned
                 }
@@ -185,7 +185,7 @@ impl KeyFetch {
     pub fn begin(&self, now_unix: i64) {
         let mut state = self.shared.state();
         state.attempted = Some(now_unix);
-        state.wished = false;
+        state.key_missing = false;
     }
 
     /// Takes a set of keys (RFC 7517) in place of those of before it. `max_age_s` is for how long
@@ -328,20 +328,20 @@ mod tests {
         assert!(fetch.wait(Duration::ZERO));
         assert_eq!(due(&fetch, NOW + 10), 3590);
         for _ in 0..1000 {
-            keys.wish();
+            keys.request_fetch();
         }
         assert_eq!(due(&fetch, NOW + 10), 20);
         assert_eq!(due(&fetch, NOW + 30), 0);
         // One while a fetch is under way counts for the next.
         fetch.begin(NOW + 30);
-        keys.wish();
+        keys.request_fetch();
         fetch.store(SET, None, NOW + 31).unwrap();
         assert_eq!(due(&fetch, NOW + 31), 29);
         // Also while fetches fail.
         fetch.begin(NOW + 60);
         fetch.failed();
         fetch.failed();
-        keys.wish();
+        keys.request_fetch();
         assert_eq!(due(&fetch, NOW + 60), 30);
         fetch.begin(NOW + 90);
         assert_eq!(due(&fetch, NOW + 90), 60);
@@ -363,7 +363,7 @@ mod tests {
     fn the_end_of_the_keys_ends_their_fetch() {
         let (keys, fetch) = remote();
         assert!(fetch.wait(Duration::ZERO));
-        keys.wish();
+        keys.request_fetch();
         assert!(fetch.wait(Duration::from_secs(60)), "it was woken");
         drop(keys);
         assert!(!fetch.wait(Duration::from_secs(60)));

@@ -17,10 +17,10 @@ pub(crate) struct Watched<T> {
     max_bytes: u64,
     operation: &'static str,
     parse: fn(&[u8]) -> Result<T, Fault>,
-    state: Mutex<State<T>>,
+    state: Mutex<LastRead<T>>,
 }
 
-struct State<T> {
+struct LastRead<T> {
     /// The second of the last look at the file; none before the first.
     looked_unix: Option<i64>,
     /// The version of the last attempt to read; none if there was no file.
@@ -39,7 +39,7 @@ impl<T> Watched<T> {
         // Before the content: what is written in between is then seen as a change.
         let stamp = Stamp::of(&path, operation)?;
         let value = parse(&read(&path, max_bytes, operation)?).map_err(|f| f.path(name(&path)))?;
-        let state = State {
+        let state = LastRead {
             looked_unix: None,
             stamp: Some(stamp),
             value: Arc::new(value),

@@ -42,11 +42,11 @@ pub struct KnownHost {
 #[derive(Clone, Debug)]
 pub struct KnownHosts {
     path: PathBuf,
-    lines: Vec<Line>,
+    lines: Vec<FileLine>,
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct FileLine {
     text: String,
     entry: Option<KnownHost>,
 }
@@ -173,7 +173,7 @@ impl KnownHosts {
             check(&known)?;
             let host = host_port.to_ascii_lowercase();
             let comment = comment.trim();
-            fresh.lines.push(Line {
+            fresh.lines.push(FileLine {
                 text: format!("{host} {fingerprint} {comment}")
                     .trim_end()
                     .to_owned(),
@@ -216,7 +216,7 @@ impl KnownHosts {
     }
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Line>, Fault> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<FileLine>, Fault> {
     let fault = |number: usize, cause: &str| {
         Fault::new(
             Code::InvalidArgument,
@@ -236,7 +236,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Line>, Fault> {
         let text = str::from_utf8(line).map_err(|_| fault(number, "it isn't text"))?;
         let text = text.strip_suffix('\r').unwrap_or(text);
         let entry = parse_line(text.trim()).map_err(|cause| fault(number, cause))?;
-        out.push(Line {
+        out.push(FileLine {
             text: text.to_owned(),
             entry,
         });

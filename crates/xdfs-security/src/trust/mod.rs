@@ -12,8 +12,8 @@
 mod fault;
 mod host;
 mod known_hosts;
+mod outcome;
 mod policy;
-mod verdict;
 mod verifier;
 
 #[cfg(test)]
@@ -24,5 +24,6 @@ mod tests;
 pub use fault::{client_fault, server_fault};
 pub use host::{host_port, server_name};
 pub use known_hosts::{KnownHost, KnownHosts};
-pub use policy::{ClientCertificate, NewHosts, TrustPolicy};
-pub use verdict::{How, Verdict};
+pub use outcome::{TrustOutcome, TrustReason};
+pub use policy::{ClientCertificate, TrustPolicy};
+pub use verifier::NewHosts;

@@ -10,8 +10,8 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore};
 use xdfs_proto::fault::{Code, Fault};
 
-use super::verdict::Verdict;
-use super::verifier::Verifier;
+use super::outcome::TrustOutcome;
+use super::verifier::{NewHosts, Verifier};
 use super::{KnownHosts, host_port, server_name};
 use crate::identity::{ALPN, Fingerprint, TICKETS, certified, provider};
 
@@ -21,18 +21,6 @@ const CONFIGURE: &str = "configure TLS";
 /// [`read_certificates`](crate::identity::read_certificates) and
 /// [`read_key`](crate::identity::read_key) give.
 pub type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-/// What to do with a server that nobody vouches for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NewHosts {
-    /// Accept it and remember its key.
-    Accept,
-    /// Refuse it.
-    Refuse,
-    /// Refuse it, since what is there to show was found in the environment and not named for this
-    /// server: a token in the wrong hands is good elsewhere.
-    RefuseAmbient,
-}
 
 /// Which servers a client believes.
 #[derive(Clone, Debug)]
@@ -55,7 +43,7 @@ impl TrustPolicy {
     /// outcome of the check is found: TLS 1.3, [`ALPN`], resumption.
     ///
     /// Connections are opened with the name that [`server_name`] gives. When the handshake of the
-    /// first one is complete, [`Verdict::commit`] remembers a new host.
+    /// first one is complete, [`TrustOutcome::commit`] remembers a new host.
     ///
     /// All channels of the session share the configuration, so that the later ones resume the TLS
     /// session of the first (up to eight at a time). A resumed handshake shows no certificate and
@@ -72,7 +60,7 @@ impl TrustPolicy {
         host: &str,
         port: u16,
         client_certificate: Option<ClientCertificate>,
-    ) -> Result<(Arc<ClientConfig>, Arc<Verdict>), Fault> {
+    ) -> Result<(Arc<ClientConfig>, Arc<TrustOutcome>), Fault> {
         let name = server_name(host)?;
         let host = host_port(host, port)?;
         let known = if self.pins.is_empty() {
@@ -81,7 +69,7 @@ impl TrustPolicy {
             // A pin works with a damaged file, too.
             Vec::new()
         };
-        let verdict = Arc::new(Verdict::new(host.clone(), self.known_hosts.clone()));
+        let outcome = Arc::new(TrustOutcome::new(host.clone(), self.known_hosts.clone()));
         let verifier = Verifier {
             host,
             name,
@@ -90,7 +78,7 @@ impl TrustPolicy {
             roots: self.authorities()?,
             system: self.system_roots.then(OnceLock::new),
             new_hosts: self.new_hosts,
-            verdict: Arc::clone(&verdict),
+            outcome: Arc::clone(&outcome),
         };
         // The verifier always checks the signature of the handshake.
         let builder = ClientConfig::builder_with_provider(provider())
@@ -116,7 +104,7 @@ impl TrustPolicy {
         config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.enable_early_data = false;
-        Ok((Arc::new(config), verdict))
+        Ok((Arc::new(config), outcome))
     }
 
     fn authorities(&self) -> Result<Option<Arc<WebPkiServerVerifier>>, Fault> {

@@ -44,21 +44,21 @@ impl Client {
         client
     }
 
-    fn config(&self) -> (Arc<ClientConfig>, Arc<Verdict>) {
+    fn config(&self) -> (Arc<ClientConfig>, Arc<TrustOutcome>) {
         self.policy.client_config(NAME, 7070, None).unwrap()
     }
 
     /// Connects once, and says why it was believed.
-    fn try_out(&self, server: &Arc<ServerConfig>) -> Result<How, Fault> {
-        let (config, verdict) = self.config();
+    fn try_out(&self, server: &Arc<ServerConfig>) -> Result<TrustReason, Fault> {
+        let (config, outcome) = self.config();
         match connect(&config, NAME, server) {
-            Ok(_) => Ok(verdict.how().unwrap()),
+            Ok(_) => Ok(outcome.reason().unwrap()),
             Err(failure) => {
                 let fault = fault_of(&failure);
-                assert_eq!(verdict.how(), Some(How::Refused(fault.clone())));
-                assert_eq!(verdict.fingerprint(), None);
+                assert_eq!(outcome.reason(), Some(TrustReason::Refused(fault.clone())));
+                assert_eq!(outcome.fingerprint(), None);
                 // What was refused is never remembered.
-                assert!(!verdict.commit().unwrap());
+                assert!(!outcome.commit().unwrap());
                 assert_eq!(fault.code, Code::ServerUntrusted);
                 assert_eq!(fault.path, HOST.as_bytes());
                 Err(fault)
@@ -108,17 +108,17 @@ fn impostor(shown: &Made, own: &Made) -> Arc<ServerConfig> {
 fn a_first_use_is_remembered_when_committed() {
     let client = Client::new();
     let (server, shown) = server(&Made::alone(NAME));
-    let (config, verdict) = client.config();
-    assert_eq!(verdict.how(), None);
-    assert!(!verdict.commit().unwrap());
+    let (config, outcome) = client.config();
+    assert_eq!(outcome.reason(), None);
+    assert!(!outcome.commit().unwrap());
     connect(&config, NAME, &server).unwrap();
-    assert_eq!(verdict.how(), Some(How::FirstUse(shown)));
-    assert_eq!(verdict.fingerprint(), Some(shown));
+    assert_eq!(outcome.reason(), Some(TrustReason::FirstUse(shown)));
+    assert_eq!(outcome.fingerprint(), Some(shown));
     assert_eq!(client.known(), []);
-    assert!(verdict.commit().unwrap());
-    assert!(!verdict.commit().unwrap());
+    assert!(outcome.commit().unwrap());
+    assert!(!outcome.commit().unwrap());
     assert_eq!(client.known(), [shown]);
-    assert_eq!(client.try_out(&server), Ok(How::Known));
+    assert_eq!(client.try_out(&server), Ok(TrustReason::Known));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_changed_key_is_refused_with_both_fingerprints() {
     assert_eq!(client.known(), [old]);
     // A host may have several keys.
     client.learn(new);
-    assert_eq!(client.try_out(&server), Ok(How::Known));
+    assert_eq!(client.try_out(&server), Ok(TrustReason::Known));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_host_on_another_port_is_another_host() {
         .unwrap()
         .add("server.example:7071", other, "")
         .unwrap();
-    assert_eq!(client.try_out(&server), Ok(How::FirstUse(shown)));
+    assert_eq!(client.try_out(&server), Ok(TrustReason::FirstUse(shown)));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn new_hosts_can_be_refused() {
     let hint = format!("xdfs trust add {HOST} {shown}");
     assert!(fault.hint.contains(&hint), "{}", fault.hint);
     client.learn(shown);
-    assert_eq!(client.try_out(&server), Ok(How::Known));
+    assert_eq!(client.try_out(&server), Ok(TrustReason::Known));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_pin_alone_counts() {
     let right = Client::with(|policy| policy.pins = vec![Fingerprint([1; 32]), shown]);
     // Even with a file that can't be read.
     fs::write(&right.policy.known_hosts, "garbage").unwrap();
-    assert_eq!(right.try_out_pinned(&server), Ok(How::Pinned));
+    assert_eq!(right.try_out_pinned(&server), Ok(TrustReason::Pinned));
 
     // Known and signed, but not pinned.
     let wrong = Client::with(|policy| {
@@ -182,11 +182,11 @@ fn a_pin_alone_counts() {
 }
 
 impl Client {
-    fn try_out_pinned(&self, server: &Arc<ServerConfig>) -> Result<How, Fault> {
-        let (config, verdict) = self.config();
+    fn try_out_pinned(&self, server: &Arc<ServerConfig>) -> Result<TrustReason, Fault> {
+        let (config, outcome) = self.config();
         connect(&config, NAME, server).map_err(|failure| fault_of(&failure))?;
-        assert!(!verdict.commit().unwrap());
-        Ok(verdict.how().unwrap())
+        assert!(!outcome.commit().unwrap());
+        Ok(outcome.reason().unwrap())
     }
 }
 
@@ -195,11 +195,11 @@ fn an_authority_vouches_for_name_and_time() {
     let authority = Authority::new("authority");
     let stranger = Authority::new("stranger");
     let client = Client::with(|policy| policy.roots = vec![authority.root.clone()]);
-    let verdict = |made: &Made| client.try_out(&server(made).0);
+    let outcome = |made: &Made| client.try_out(&server(made).0);
 
     assert_eq!(
-        verdict(&authority.sign(NAME, 2020, 2100)),
-        Ok(How::Authority)
+        outcome(&authority.sign(NAME, 2020, 2100)),
+        Ok(TrustReason::Authority)
     );
     for (made, reason) in [
         (
@@ -212,7 +212,7 @@ fn an_authority_vouches_for_name_and_time() {
         (Made::alone(NAME), "UnknownIssuer"),
     ] {
         // New hosts are accepted, but not where authorities were given.
-        let fault = verdict(&made).unwrap_err();
+        let fault = outcome(&made).unwrap_err();
         assert!(fault.cause.contains(reason), "{fault}");
     }
     // What an authority vouches for isn't remembered.
@@ -235,7 +235,7 @@ fn a_known_key_goes_before_an_authority() {
     let (signed, _) = server(&authority.sign(NAME, 2020, 2100));
     let (alone, shown) = server(&Made::alone(NAME));
     client.learn(shown);
-    assert_eq!(client.try_out(&alone), Ok(How::Known));
+    assert_eq!(client.try_out(&alone), Ok(TrustReason::Known));
     client.try_out(&signed).unwrap_err();
 }
 
@@ -244,16 +244,16 @@ fn an_old_certificate_does_not_matter_for_a_trusted_key() {
     let (server, shown) = server(&Made::alone_until("other.example", 2001));
     let known = Client::new();
     known.learn(shown);
-    assert_eq!(known.try_out(&server), Ok(How::Known));
+    assert_eq!(known.try_out(&server), Ok(TrustReason::Known));
     let pinned = Client::with(|policy| policy.pins = vec![shown]);
-    assert_eq!(pinned.try_out(&server), Ok(How::Pinned));
+    assert_eq!(pinned.try_out(&server), Ok(TrustReason::Pinned));
 }
 
 #[test]
 fn the_system_does_not_vouch_for_a_self_signed_certificate() {
     let (server, shown) = server(&Made::alone(NAME));
     let client = Client::with(|policy| policy.system_roots = true);
-    assert_eq!(client.try_out(&server), Ok(How::FirstUse(shown)));
+    assert_eq!(client.try_out(&server), Ok(TrustReason::FirstUse(shown)));
     let client = Client::with(|policy| {
         policy.system_roots = true;
         policy.new_hosts = NewHosts::Refuse;
@@ -285,11 +285,11 @@ fn a_thief_at_the_first_use_does_not_keep_the_server_out() {
     let client = Client::new();
     let (real, shown) = server(&Made::alone(NAME));
     let thief = impostor(&Made::alone(NAME), &Made::alone(NAME));
-    let (config, verdict) = client.config();
+    let (config, outcome) = client.config();
     connect(&config, NAME, &thief).unwrap_err();
-    assert!(!verdict.commit().unwrap());
+    assert!(!outcome.commit().unwrap());
     connect(&config, NAME, &real).unwrap();
-    assert!(verdict.commit().unwrap());
+    assert!(outcome.commit().unwrap());
     assert_eq!(client.known(), [shown]);
 }
 
@@ -298,14 +298,14 @@ fn all_channels_of_a_first_use_show_one_key() {
     let client = Client::new();
     let (first, shown) = server(&Made::alone(NAME));
     let (second, other) = server(&Made::alone(NAME));
-    let (config, verdict) = client.config();
+    let (config, outcome) = client.config();
     connect(&config, NAME, &first).unwrap();
     let fault = fault_of(&connect(&config, NAME, &second).unwrap_err());
     assert_eq!(fault.code, Code::ServerUntrusted);
     assert!(fault.cause.contains(&shown.to_string()), "{fault}");
     assert!(fault.cause.contains(&other.to_string()), "{fault}");
-    assert_eq!(verdict.how(), Some(How::Refused(fault)));
-    assert_eq!(verdict.fingerprint(), Some(shown));
+    assert_eq!(outcome.reason(), Some(TrustReason::Refused(fault)));
+    assert_eq!(outcome.fingerprint(), Some(shown));
 }
 
 #[test]
@@ -313,26 +313,26 @@ fn of_two_first_uses_with_different_keys_one_is_committed() {
     let client = Client::new();
     let (first, shown) = server(&Made::alone(NAME));
     let (second, _) = server(&Made::alone(NAME));
-    let (config, verdict) = client.config();
-    let (config_other, verdict_other) = client.config();
+    let (config, outcome) = client.config();
+    let (config_other, outcome_other) = client.config();
     connect(&config, NAME, &first).unwrap();
     connect(&config_other, NAME, &second).unwrap();
-    verdict.commit().unwrap();
-    let fault = verdict_other.commit().unwrap_err();
+    outcome.commit().unwrap();
+    let fault = outcome_other.commit().unwrap_err();
     assert_eq!(fault.code, Code::ServerUntrusted);
     assert_eq!(client.known(), [shown]);
 }
 
 #[test]
-fn a_resumed_channel_keeps_the_verdict() {
+fn a_resumed_channel_keeps_the_outcome() {
     let client = Client::new();
     let made = Made::alone(NAME);
     let (server, shown) = server(&made);
-    let (config, verdict) = client.config();
+    let (config, outcome) = client.config();
     connect(&config, NAME, &server).unwrap();
     let (second, _) = connect(&config, NAME, &server).unwrap();
     assert_eq!(second.handshake_kind(), Some(HandshakeKind::Resumed));
-    assert_eq!(verdict.how(), Some(How::FirstUse(shown)));
+    assert_eq!(outcome.reason(), Some(TrustReason::FirstUse(shown)));
     // Another policy has no tickets of this one.
     let (config, _) = client.config();
     let (third, _) = connect(&config, NAME, &server).unwrap();

@@ -11,9 +11,20 @@ use rustls_platform_verifier::Verifier as SystemVerifier;
 use xdfs_proto::fault::Fault;
 
 use super::fault;
-use super::policy::NewHosts;
-use super::verdict::{How, Verdict};
+use super::outcome::{TrustOutcome, TrustReason};
 use crate::identity::{Fingerprint, provider};
+
+/// What to do with a server that nobody vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewHosts {
+    /// Accept it and remember its key.
+    Accept,
+    /// Refuse it.
+    Refuse,
+    /// Refuse it, since what is there to show was found in the environment and not named for this
+    /// server: a token in the wrong hands is good elsewhere.
+    RefuseAmbient,
+}
 
 /// The check for one server.
 #[derive(Debug)]
@@ -29,7 +40,7 @@ pub(super) struct Verifier {
     /// Those of the system, if they may be asked: read when they are needed, as that takes a while.
     pub(super) system: Option<OnceLock<Option<SystemVerifier>>>,
     pub(super) new_hosts: NewHosts,
-    pub(super) verdict: Arc<Verdict>,
+    pub(super) outcome: Arc<TrustOutcome>,
 }
 
 impl Verifier {
@@ -39,17 +50,17 @@ impl Verifier {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<How, Fault> {
+    ) -> Result<TrustReason, Fault> {
         if !self.pins.is_empty() {
             return if self.pins.contains(&shown) {
-                Ok(How::Pinned)
+                Ok(TrustReason::Pinned)
             } else {
                 Err(fault::unpinned(&self.host, shown))
             };
         }
         if !self.known.is_empty() {
             return if self.known.contains(&shown) {
-                Ok(How::Known)
+                Ok(TrustReason::Known)
             } else {
                 Err(fault::changed(&self.host, shown, &self.known))
             };
@@ -60,17 +71,17 @@ impl Verifier {
         };
         let given = self.roots.as_deref().map(|roots| check(roots));
         if matches!(given, Some(Ok(_))) {
-            return Ok(How::Authority);
+            return Ok(TrustReason::Authority);
         }
         if self.system().is_some_and(|system| check(system).is_ok()) {
-            return Ok(How::Authority);
+            return Ok(TrustReason::Authority);
         }
         if let Some(Err(error)) = given {
             // The user said who vouches for servers, so that a stranger isn't let in by first use.
             return Err(fault::unsigned(&self.host, &error));
         }
         match self.new_hosts {
-            NewHosts::Accept => Ok(How::FirstUse(shown)),
+            NewHosts::Accept => Ok(TrustReason::FirstUse(shown)),
             NewHosts::Refuse => Err(fault::unknown(&self.host, shown)),
             NewHosts::RefuseAmbient => Err(fault::ambient(&self.host, shown)),
         }
@@ -90,7 +101,7 @@ impl Verifier {
     }
 
     fn refuse(&self, fault: Fault) -> Error {
-        self.verdict.refuse(fault.clone());
+        self.outcome.refuse(fault.clone());
         fault::carry(fault)
     }
 }
@@ -108,10 +119,10 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let shown = Fingerprint::of_certificate(end_entity)
             .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
-        let how = self
+        let reason = self
             .decide(shown, end_entity, intermediates, now)
             .map_err(|fault| self.refuse(fault))?;
-        self.verdict.consider(shown, how);
+        self.outcome.consider(shown, reason);
         Ok(ServerCertVerified::assertion())
     }
 
@@ -136,7 +147,7 @@ impl ServerCertVerifier for Verifier {
             .map_err(|_| self.refuse(fault::unproved(&self.host)))?;
         let shown = Fingerprint::of_certificate(cert)
             .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
-        self.verdict.prove(shown).map_err(fault::carry)?;
+        self.outcome.prove(shown).map_err(fault::carry)?;
         Ok(valid)
     }
 

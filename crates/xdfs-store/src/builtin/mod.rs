@@ -9,7 +9,7 @@ mod source;
 pub use sink::NullSink;
 pub use source::ZeroSource;
 
-use xdfs_proto::pack::{Failures, PackWriter, Wish};
+use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
@@ -123,9 +123,14 @@ impl Store for ServerStore {
         }
     }
 
-    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
+    fn read_pack(
+        &self,
+        root: &[u8],
+        request: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
         match built_in(root) {
-            None => self.files.read_pack(root, wish, pack),
+            None => self.files.read_pack(root, request, pack),
             Some(name) => Err(no_directory("read a pack", name)),
         }
     }

@@ -1,7 +1,6 @@
 //! `mem:zero`.
 
-use xdfs_proto::Fault;
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{Fault, SourceTag};
 
 use crate::{Source, SourceInfo};
 

@@ -69,12 +69,12 @@ impl Drop for Party {
 struct FileSystem {
     /// A directory of it.
     file: File,
-    state: Mutex<State>,
+    state: Mutex<SyncState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SyncState {
     /// Synchronisations that were begun, and those that have ended. One runs at a time.
     begun: u64,
     ended: u64,
@@ -118,7 +118,7 @@ impl FileSystem {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,17 +154,17 @@ impl FileSystem {
 
 /// What is known of a file system.
 #[derive(Debug)]
-struct Known {
+struct WrittenFileSystem {
     system: Arc<FileSystem>,
     writers: usize,
     /// By their parties, and the real paths of the directories beneath which was written; the empty
     /// path means any.
-    places: BTreeMap<(u64, Vec<u8>), Place>,
+    places: BTreeMap<(u64, Vec<u8>), UnsyncedWrites>,
 }
 
-impl Known {
+impl WrittenFileSystem {
     /// Notes what a party has written beneath a directory.
-    fn add(&mut self, party: u64, mut path: Vec<u8>, mut place: Place) {
+    fn add(&mut self, party: u64, mut path: Vec<u8>, mut place: UnsyncedWrites) {
         let own = self.places.range((party, Vec::new())..);
         let own = own.take_while(|((of, _), _)| *of == party).count();
         if own >= PLACES_MAX && !self.places.contains_key(&(party, path.clone())) {
@@ -200,14 +200,14 @@ fn is_told(by: u64, party: u64) -> bool {
 
 /// Writing beneath a directory that no call has covered yet.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct UnsyncedWrites {
     /// The number of the last end of it.
     ended: u64,
     /// Losses of the file system when the first of it began.
     losses: u64,
 }
 
-impl Place {
+impl UnsyncedWrites {
     fn join(&mut self, other: Self) {
         self.ended = self.ended.max(other.ended);
         self.losses = self.losses.min(other.losses);
@@ -217,7 +217,7 @@ impl Place {
 #[derive(Debug, Default)]
 struct Registry {
     /// By the number of the device.
-    systems: BTreeMap<u64, Known>,
+    systems: BTreeMap<u64, WrittenFileSystem>,
     /// Grows with each end of writing.
     number: u64,
 }
@@ -235,7 +235,7 @@ impl Registry {
     /// Nobody asks for a party any more.
     fn leave(&mut self, party: u64) {
         for known in self.systems.values_mut() {
-            let own = |(of, _): &(u64, Vec<u8>), _: &mut Place| *of == party;
+            let own = |(of, _): &(u64, Vec<u8>), _: &mut UnsyncedWrites| *of == party;
             let left: Vec<_> = known.places.extract_if(.., own).collect();
             for ((_, path), place) in left {
                 known.add(NOBODY, path, place);
@@ -249,7 +249,8 @@ impl Registry {
             .retain(|_, known| known.writers > 0 || !known.places.is_empty());
         while self.systems.len() > KEPT_MAX {
             let idle = self.systems.iter().filter(|(_, known)| known.writers == 0);
-            let last = |known: &Known| known.places.values().map(|place| place.ended).max();
+            let last =
+                |known: &WrittenFileSystem| known.places.values().map(|place| place.ended).max();
             let Some(device) = idle.min_by_key(|(_, k)| last(k)).map(|(device, _)| *device) else {
                 return;
             };
@@ -307,11 +308,14 @@ impl Writer {
         };
         let mut registry = lock(shared);
         // Somebody else may have been faster.
-        let known = registry.systems.entry(device).or_insert_with(|| Known {
-            system: Arc::new(FileSystem::new(file)),
-            writers: 0,
-            places: BTreeMap::new(),
-        });
+        let known = registry
+            .systems
+            .entry(device)
+            .or_insert_with(|| WrittenFileSystem {
+                system: Arc::new(FileSystem::new(file)),
+                writers: 0,
+                places: BTreeMap::new(),
+            });
         known.writers += 1;
         let writer = Self::new(shared, device, &known.system, place);
         registry.clean();
@@ -360,7 +364,7 @@ impl Drop for Writer {
         {
             known.writers -= 1;
             let losses = self.losses_first;
-            let place = Place { ended, losses };
+            let place = UnsyncedWrites { ended, losses };
             known.add(self.party, std::mem::take(&mut self.place), place);
         }
         registry.clean();

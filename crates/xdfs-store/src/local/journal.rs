@@ -31,9 +31,8 @@
 //! output.
 
 use crc_fast::CrcAlgorithm;
-use xdfs_proto::ByteRange;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{ByteRange, SourceTag};
 
 const MAGIC: &[u8; 8] = b"XDFSJRNL";
 const VERSION: u16 = 2;

@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xdfs_proto::SourceTag;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
-use xdfs_proto::frame::{Resume, SourceTag};
+use xdfs_proto::frame::Resume;
 use xdfs_sys::boot::boot_id;
 use xdfs_sys::fs::{self, Dir, FileKind};
 

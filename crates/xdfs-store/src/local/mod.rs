@@ -19,107 +19,23 @@ mod reread;
 mod root;
 mod sink;
 mod source;
+mod store;
 mod target;
 mod zeros;
 
+pub use calls::RemovedName;
 pub use file_systems::Party;
 pub use pack::{Added, PackChange, PackHow, PackRules, PackSource};
+pub use store::LocalStore;
 
-use std::path::Path;
-use std::sync::Arc;
+use xdfs_proto::Fault;
+use xdfs_proto::pack::{Entry, Failures, Keep, PackRequest, PackWriter};
+use xdfs_proto::path::{Answer, Call};
+use xdfs_sys::fs::SyncKind;
 
-use xdfs_proto::pack::{Entry, Failures, Keep, PackWriter, Wish};
-use xdfs_proto::path::{Answer, Attributes, Call};
-use xdfs_proto::{Code, Fault};
-use xdfs_sys::fs::{self, Dir, FileKind, SyncKind};
-
-use self::root::Root;
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
-/// A store of local files.
-#[derive(Clone, Debug)]
-pub struct LocalStore {
-    /// The directory that no path leaves; `None` for the ordinary rules.
-    root: Option<Arc<Root>>,
-    read_only: bool,
-    /// Symbolic links keep their names, and get no others.
-    keeps_links: bool,
-}
-
-/// What [`LocalStore::remove_tree`] tells: a path that was removed, and what it was.
-pub type RemovedName<'a> = Option<(&'a [u8], &'a Attributes)>;
-
 impl LocalStore {
-    /// A store whose paths are resolved beneath `dir`. A leading '/' of a path means `dir`.
-    ///
-    /// # Errors
-    /// The fault of opening `dir`.
-    pub fn rooted(dir: &Path, read_only: bool) -> Result<Self, Fault> {
-        let root = Dir::open(dir).map_err(|error| {
-            Fault::from_io("open the root", dir.as_os_str().as_encoded_bytes(), &error)
-        })?;
-        Ok(Self {
-            root: Some(Arc::new(Root::new(root))),
-            read_only,
-            keeps_links: false,
-        })
-    }
-
-    /// The same for paths in these parts of the root: what a path leads to lies beneath the deepest
-    /// of them that covers it, whatever links stand there, and links keep their names as with
-    /// [`keeping_links`](Self::keeping_links). Without a root there are no parts.
-    #[must_use]
-    pub fn within(self, scopes: &[Vec<u8>]) -> Self {
-        let root = self.root.map(|root| Arc::new(root.within(scopes)));
-        Self {
-            root,
-            keeps_links: true,
-            ..self
-        }
-    }
-
-    /// The same without renaming and linking of symbolic links: what a link means depends on where
-    /// it stands.
-    #[must_use]
-    pub fn keeping_links(self) -> Self {
-        Self {
-            keeps_links: true,
-            ..self
-        }
-    }
-
-    /// A store whose paths are those of this process.
-    #[must_use]
-    pub fn unrooted() -> Self {
-        Self {
-            root: None,
-            read_only: false,
-            keeps_links: false,
-        }
-    }
-
-    /// Refuses what would give a symbolic link another name, where that isn't done. The fault has
-    /// no path.
-    fn check_kept(&self, kind: FileKind) -> Result<(), Fault> {
-        if self.keeps_links && kind == FileKind::Symlink {
-            let cause = "symbolic links are renamed and linked by those who may make them";
-            return Err(Fault::new(Code::PermissionDenied, "", cause));
-        }
-        Ok(())
-    }
-
-    fn refuse_read_only(&self, request: &SinkRequest) -> Result<(), Fault> {
-        if self.read_only {
-            return Err(Fault::new(
-                Code::ReadOnly,
-                path::OPEN_TARGET,
-                "this server takes no writes",
-            )
-            .path(&request.path));
-        }
-        Ok(())
-    }
-
     /// Removes a directory with everything in it, as [`Call::RemoveTree`] does. `removed` is called
     /// with `None` before a name is looked at and removed, and then with its path, which begins
     /// with `path`, and what it was; a second `None` in a row says that the name before wasn't
@@ -176,19 +92,6 @@ impl LocalStore {
     ) -> Result<u64, Fault> {
         calls::copy(self, from, to, overwrite, ready)
     }
-
-    fn open_local(&self, path: &[u8]) -> Result<source::LocalSource, Fault> {
-        let file = match &self.root {
-            Some(root) => path::open_source_beneath(root, path)?,
-            None => {
-                let ordinary = path::ordinary(path::OPEN_SOURCE, path)?;
-                source::look_first(fs::Handle::find(&ordinary).ok(), path)?;
-                fs::open_for_reading(&ordinary)
-                    .map_err(|error| path::open_source_fault(path, &error))?
-            }
-        };
-        source::LocalSource::new(file, path)
-    }
 }
 
 impl Store for LocalStore {
@@ -209,9 +112,14 @@ impl Store for LocalStore {
         Ok(target.path)
     }
 
-    fn read_pack(&self, root: &[u8], wish: &Wish, pack: &mut PackWriter) -> Result<(), Fault> {
-        self.pack_source(root, wish.keep, wish.file_bytes_max)?
-            .grant(&wish.names, pack);
+    fn read_pack(
+        &self,
+        root: &[u8],
+        request: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        self.pack_source(root, request.keep, request.file_bytes_max)?
+            .grant(&request.names, pack);
         Ok(())
     }
 

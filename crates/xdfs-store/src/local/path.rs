@@ -9,10 +9,6 @@ use std::path::PathBuf;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, ResolveError};
 
-use super::root::Root;
-use super::source::look_first;
-
-pub(super) const OPEN_SOURCE: &str = "open the source";
 pub(super) const OPEN_TARGET: &str = "open the target";
 
 /// The end of the name of a partial file.
@@ -148,31 +144,6 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 pub(super) fn is_separator(byte: &u8) -> bool {
     *byte == b'/' || (cfg!(windows) && *byte == b'\\')
-}
-
-/// Opens a source of a peer.
-pub(super) fn open_source_beneath(root: &Root, path: &[u8]) -> Result<std::fs::File, Fault> {
-    check_bytes(OPEN_SOURCE, path)?;
-    let (_, last) = split(path);
-    if is_hidden_name(last) {
-        return Err(hidden_fault(OPEN_SOURCE, path));
-    }
-    look_first(root.find(path).ok(), path)?;
-    root.open_for_reading(path).map_err(|error| match error {
-        ResolveError::Io(error) => open_source_fault(path, &error),
-        error => resolve_fault(OPEN_SOURCE, path, &error),
-    })
-}
-
-/// The fault of a source that can't be opened.
-pub(super) fn open_source_fault(path: &[u8], error: &io::Error) -> Fault {
-    // What Unix says of a socket, and of a device that isn't there.
-    const NO_SUCH_DEVICE_OR_ADDRESS: i32 = 6;
-    if cfg!(unix) && error.raw_os_error() == Some(NO_SUCH_DEVICE_OR_ADDRESS) {
-        let cause = "it is a socket or a device, not a regular file";
-        return Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path);
-    }
-    Fault::from_io(OPEN_SOURCE, path, error)
 }
 
 /// The fault of a path that isn't resolved.

@@ -27,7 +27,7 @@ pub(super) struct Root {
 }
 
 /// Where a path is resolved.
-enum Way<'p> {
+enum Resolution<'p> {
     /// Beneath this directory, or the root if there is none.
     Beneath(Option<Dir>, Cow<'p, [u8]>),
     /// It is the own path of a scope.
@@ -56,16 +56,18 @@ impl Root {
     /// Opens a directory to look names up in it.
     pub(super) fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
         match self.way(asked)? {
-            Way::Beneath(dir, rest) => self.base(dir.as_ref()).enter_beneath(&rest),
-            Way::Scope(path) | Way::Above(path) => self.dir.enter_without_links(&path),
+            Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).enter_beneath(&rest),
+            Resolution::Scope(path) | Resolution::Above(path) => {
+                self.dir.enter_without_links(&path)
+            }
         }
     }
 
     /// Opens a directory that can be listed and made durable.
     pub(super) fn open(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
         match self.way(asked)? {
-            Way::Beneath(dir, rest) => self.base(dir.as_ref()).open_dir_beneath(&rest),
-            Way::Scope(path) | Way::Above(path) => {
+            Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).open_dir_beneath(&rest),
+            Resolution::Scope(path) | Resolution::Above(path) => {
                 let dir = self.dir.enter_without_links(&path)?;
                 dir.open_dir_beneath(b"")
             }
@@ -75,11 +77,11 @@ impl Root {
     /// Finds what a path leads to, links followed.
     pub(super) fn find(&self, asked: &[u8]) -> Result<Handle, ResolveError> {
         match self.way(asked)? {
-            Way::Beneath(dir, rest) => self.base(dir.as_ref()).find_beneath(&rest),
-            Way::Scope(path) if is_directory(asked, &path) => {
+            Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).find_beneath(&rest),
+            Resolution::Scope(path) if is_directory(asked, &path) => {
                 self.dir.enter_without_links(&path)?.find_beneath(b"")
             }
-            Way::Scope(path) => {
+            Resolution::Scope(path) => {
                 let (dir, name) = self.parent(&path)?;
                 let found = dir.find_name(name)?;
                 match found.meta()?.kind {
@@ -87,19 +89,21 @@ impl Root {
                     _ => Ok(found),
                 }
             }
-            Way::Above(_) => Err(OUTSIDE),
+            Resolution::Above(_) => Err(OUTSIDE),
         }
     }
 
     /// Opens a file for reading.
     pub(super) fn open_for_reading(&self, asked: &[u8]) -> Result<File, ResolveError> {
         match self.way(asked)? {
-            Way::Beneath(dir, rest) => self.base(dir.as_ref()).open_for_reading_beneath(&rest),
-            Way::Scope(path) if is_directory(asked, &path) => {
+            Resolution::Beneath(dir, rest) => {
+                self.base(dir.as_ref()).open_for_reading_beneath(&rest)
+            }
+            Resolution::Scope(path) if is_directory(asked, &path) => {
                 let dir = self.dir.enter_without_links(&path)?;
                 dir.open_for_reading_beneath(b".")
             }
-            Way::Scope(path) => {
+            Resolution::Scope(path) => {
                 let (dir, name) = self.parent(&path)?;
                 let there = dir.meta_of(name)?;
                 if there.is_some_and(|meta| meta.kind == FileKind::Symlink) {
@@ -107,7 +111,7 @@ impl Root {
                 }
                 Ok(dir.open_name(name)?)
             }
-            Way::Above(_) => Err(OUTSIDE),
+            Resolution::Above(_) => Err(OUTSIDE),
         }
     }
 
@@ -122,22 +126,22 @@ impl Root {
         Ok((self.dir.enter_without_links(parent)?, name))
     }
 
-    fn way<'p>(&self, asked: &'p [u8]) -> Result<Way<'p>, ResolveError> {
+    fn way<'p>(&self, asked: &'p [u8]) -> Result<Resolution<'p>, ResolveError> {
         let Some(scopes) = &self.scopes else {
-            return Ok(Way::Beneath(None, path::beneath(asked).into()));
+            return Ok(Resolution::Beneath(None, path::beneath(asked).into()));
         };
         let mut path = clean(asked).ok_or(OUTSIDE)?;
         let covering = scopes.iter().filter(|scope| covers(scope, &path));
         let Some(scope) = covering.max_by_key(|scope| scope.len()) else {
             let is_above = scopes.iter().any(|scope| covers(&path, scope));
             return if is_above {
-                Ok(Way::Above(path))
+                Ok(Resolution::Above(path))
             } else {
                 Err(OUTSIDE)
             };
         };
         if *scope == path {
-            return Ok(Way::Scope(path));
+            return Ok(Resolution::Scope(path));
         }
         let dir = self.dir.enter_without_links(scope)?;
         let separator = usize::from(!scope.is_empty());
@@ -145,7 +149,7 @@ impl Root {
         if is_directory(asked, &path) {
             path.push(b'/');
         }
-        Ok(Way::Beneath(Some(dir), path.into()))
+        Ok(Resolution::Beneath(Some(dir), path.into()))
     }
 }
 

@@ -9,8 +9,8 @@ use std::io::{self, IoSlice};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xdfs_proto::digest::{Fragment, FragmentMap};
-use xdfs_proto::frame::{Resume, SourceTag};
-use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_sys::fs::{self, Storage};
 
 use super::journal::Publication;

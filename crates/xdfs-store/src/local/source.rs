@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
+use xdfs_sys::fs::{self, FileKind, Meta, ResolveError};
 
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{ByteRange, Code, Fault};
-use xdfs_sys::fs::{self, FileKind, Meta};
-
-use super::path::OPEN_SOURCE;
+use super::path::{check_bytes, hidden_fault, is_hidden_name, resolve_fault, split};
+use super::root::Root;
 use crate::{Source, SourceInfo};
+
+pub(super) const OPEN_SOURCE: &str = "open the source";
 
 /// A regular file that is open for reading.
 ///
@@ -99,6 +100,31 @@ pub(super) fn look_first(found: Option<fs::Handle>, path: &[u8]) -> Result<(), F
         Some(meta) => only_regular(meta.kind, path),
         None => Ok(()),
     }
+}
+
+/// Opens a source of a peer.
+pub(super) fn open_beneath(root: &Root, path: &[u8]) -> Result<File, Fault> {
+    check_bytes(OPEN_SOURCE, path)?;
+    let (_, last) = split(path);
+    if is_hidden_name(last) {
+        return Err(hidden_fault(OPEN_SOURCE, path));
+    }
+    look_first(root.find(path).ok(), path)?;
+    root.open_for_reading(path).map_err(|error| match error {
+        ResolveError::Io(error) => open_fault(path, &error),
+        error => resolve_fault(OPEN_SOURCE, path, &error),
+    })
+}
+
+/// The fault of a source that can't be opened.
+pub(super) fn open_fault(path: &[u8], error: &io::Error) -> Fault {
+    // What Unix says of a socket, and of a device that isn't there.
+    const NO_SUCH_DEVICE_OR_ADDRESS: i32 = 6;
+    if cfg!(unix) && error.raw_os_error() == Some(NO_SUCH_DEVICE_OR_ADDRESS) {
+        let cause = "it is a socket or a device, not a regular file";
+        return Fault::new(Code::NotRegularFile, OPEN_SOURCE, cause).path(path);
+    }
+    Fault::from_io(OPEN_SOURCE, path, error)
 }
 
 /// The clock by which a kernel stamps files may stand still for as long as this: its timer ticks a

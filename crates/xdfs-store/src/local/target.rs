@@ -69,11 +69,9 @@ impl Target {
     fn inside(dir: Dir, request: &SinkRequest) -> Result<Self, Fault> {
         let (asked, name) = (&request.path, &request.name);
         if name.is_empty() {
-            return Err(
-                Fault::new(Code::IsDirectory, OPEN_TARGET, "it is a directory")
-                    .path(asked)
-                    .hint("name a file in it"),
-            );
+            return Err(Fault::new(Code::IsDirectory, OPEN_TARGET, "is a directory")
+                .path(asked)
+                .hint("name a file in it"));
         }
         let is_component = name != b"." && name != b".." && !name.iter().any(is_never_in_a_name);
         if !is_component {
@@ -108,7 +106,7 @@ impl Target {
         let Some(meta) = meta else { return Ok(()) };
         match meta.kind {
             FileKind::Directory => {
-                Err(Fault::new(Code::IsDirectory, operation, "it is a directory").path(&self.path))
+                Err(Fault::new(Code::IsDirectory, operation, "is a directory").path(&self.path))
             }
             FileKind::Regular | FileKind::Symlink if overwrite => Ok(()),
             FileKind::Regular | FileKind::Symlink => Err(self.exists(operation)),

@@ -1,7 +1,6 @@
 //! An object in memory as a source.
 
-use xdfs_proto::Fault;
-use xdfs_proto::frame::SourceTag;
+use xdfs_proto::{Fault, SourceTag};
 
 use super::Object;
 use crate::{Source, SourceInfo};

@@ -2,9 +2,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read};
-
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, SourceTag};
 
 use crate::{Source, SourceInfo};
 

@@ -3,10 +3,10 @@
 use std::io::IoSlice;
 use std::path::Path;
 
-use xdfs_proto::ByteRange;
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::{Resume, SourceTag};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{ByteRange, SourceTag};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, OpenedSink, SinkRequest, Source, Store};
 

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::{Resume, SourceTag};
-use xdfs_proto::{Code, Retry};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{Code, Retry, SourceTag};
 use xdfs_store::{LocalStore, SinkRequest, Store};
 use xdfs_testkit::skip;
 

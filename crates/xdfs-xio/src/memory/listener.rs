@@ -6,8 +6,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
-use super::MemoryStream;
-use crate::{BACKLOG, Endpoint, Listener, Stream};
+use super::stream::MemoryStream;
+use crate::endpoint::Endpoint;
+use crate::socket::BACKLOG;
+use crate::stream::{Listener, Stream};
 
 /// Who listens under which name. Locked before a queue, never the other way round.
 static NAMES: LazyLock<Mutex<HashMap<String, Arc<Queue>>>> = LazyLock::new(Mutex::default);
@@ -72,7 +74,11 @@ impl MemoryListener {
     }
 }
 
-/// Connects to the listener called `name`.
+/// Connects to the listener called `name`. The channel is connected at once.
+///
+/// # Errors
+/// `ConnectionRefused` if nobody listens under that name, `ResourceBusy` if too many channels
+/// wait there.
 pub(super) fn connect(name: &str) -> io::Result<MemoryStream> {
     // The registry stays locked: a listener that is dropped meanwhile would leave the channel in a
     // queue that nobody empties.
@@ -85,7 +91,7 @@ pub(super) fn connect(name: &str) -> io::Result<MemoryStream> {
             "the listener's queue is full",
         ));
     }
-    let listener = Endpoint::Memory(name.to_owned()).to_string();
+    let listener = Endpoint::memory(name).to_string();
     let client = format!("{listener}#{}", waiting.count);
     waiting.count += 1;
     let (near, far) = MemoryStream::pair(listener, client);
@@ -112,7 +118,7 @@ impl Listener for MemoryListener {
     }
 
     fn local_endpoint(&self) -> Endpoint {
-        Endpoint::Memory(self.name.clone())
+        Endpoint::memory(self.name.as_str())
     }
 }
 

@@ -6,9 +6,11 @@
 //!
 //! `pipe.rs` is the one direction both are made of, and holds the rule that no wake-up is lost.
 
+mod driver;
 mod listener;
 mod pipe;
 mod stream;
 
+pub use driver::driver;
 pub use listener::MemoryListener;
 pub use stream::MemoryStream;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
 
-use super::listener;
 use super::pipe::{Pipe, Wake};
-use crate::{Capabilities, Stream};
+use crate::stream::{Capabilities, Stream};
 
 /// One end of a channel in memory.
 ///
@@ -21,15 +20,6 @@ pub struct MemoryStream {
 }
 
 impl MemoryStream {
-    /// Connects to the listener called `name`. The channel is connected at once.
-    ///
-    /// # Errors
-    /// `ConnectionRefused` if nobody listens under that name, `ResourceBusy` if too many channels
-    /// wait there.
-    pub fn open(name: &str) -> io::Result<Self> {
-        listener::connect(name)
-    }
-
     /// Both ends of a new channel, the connecting one first, each with the name of the other.
     pub(super) fn pair(listener: String, client: String) -> (Self, Self) {
         let (up, down) = (Arc::new(Pipe::default()), Arc::new(Pipe::default()));

@@ -2,14 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use mio::Interest;
 use mio::net;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use xdfs_sys::poll::{Poller, Token};
 
-use super::TcpStream;
-use crate::{BACKLOG, Endpoint, Listener, Stream};
+use super::options::TcpOptions;
+use super::stream::TcpStream;
+use crate::endpoint::Endpoint;
+use crate::socket::BACKLOG;
+use crate::stream::{Listener, Stream};
 
 /// Listens on one address. An IPv6 listener takes IPv6 only, so that `[::]` and `0.0.0.0` can
 /// stand side by side and mean the same on every system.
@@ -17,14 +21,15 @@ use crate::{BACKLOG, Endpoint, Listener, Stream};
 pub struct TcpListener {
     inner: net::TcpListener,
     local: SocketAddr,
+    options: Arc<TcpOptions>,
 }
 
 impl TcpListener {
     /// Listens on `addr`; port 0 asks for a free one.
     ///
     /// # Errors
-    /// The address is taken or not ours.
-    pub fn listen(addr: SocketAddr) -> io::Result<Self> {
+    /// The address is taken or not ours, or the system doesn't take an option.
+    pub fn listen(addr: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         // A restarted server must not wait for the connections of its predecessor to be forgotten.
         // Windows needs no option for this, and there the option lets others take the port.
@@ -33,12 +38,17 @@ impl TcpListener {
         if addr.is_ipv6() {
             socket.set_only_v6(true)?;
         }
+        options.set(&SockRef::from(&socket))?;
         socket.set_nonblocking(true)?;
         socket.bind(&addr.into())?;
         socket.listen(BACKLOG)?;
         let inner = net::TcpListener::from_std(socket.into());
         let local = inner.local_addr()?;
-        Ok(Self { inner, local })
+        Ok(Self {
+            inner,
+            local,
+            options: Arc::clone(options),
+        })
     }
 }
 
@@ -51,7 +61,7 @@ impl Listener for TcpListener {
                 Err(e) => return Err(e),
             };
             // Options fail only on a connection that its peer reset meanwhile: the next, please.
-            if let Ok(stream) = TcpStream::accepted(stream, peer) {
+            if let Ok(stream) = TcpStream::accepted(stream, peer, &self.options) {
                 return Ok(Box::new(stream));
             }
         }
@@ -64,7 +74,7 @@ impl Listener for TcpListener {
     }
 
     fn local_endpoint(&self) -> Endpoint {
-        Endpoint::Tcp(self.local)
+        Endpoint::tcp(self.local)
     }
 }
 

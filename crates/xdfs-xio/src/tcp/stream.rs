@@ -2,19 +2,23 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 
 use mio::Interest;
 use mio::net;
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
-use crate::{Capabilities, Stream, connected, set_buffers, shut_writing, uninterrupted};
+use super::options::TcpOptions;
+use crate::socket::{connected, set_buffers, shut_writing, uninterrupted};
+use crate::stream::{Capabilities, Extension, Stream};
 
 /// A TCP connection, or one under way.
 #[derive(Debug)]
 pub struct TcpStream {
     inner: net::TcpStream,
     peer: SocketAddr,
+    options: Arc<TcpOptions>,
     local: bool,
     ready: bool,
 }
@@ -24,21 +28,28 @@ impl TcpStream {
     ///
     /// # Errors
     /// What the system says at once, for instance that no route exists.
-    pub fn open(peer: SocketAddr) -> io::Result<Self> {
+    pub fn open(peer: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
         let inner = net::TcpStream::connect(peer)?;
+        options.set(&SockRef::from(&inner))?;
         Ok(Self {
             inner,
             peer,
+            options: Arc::clone(options),
             local: is_loopback(peer),
             ready: false,
         })
     }
 
     /// Takes over a connection that a listener accepted.
-    pub(super) fn accepted(inner: net::TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    pub(super) fn accepted(
+        inner: net::TcpStream,
+        peer: SocketAddr,
+        options: &Arc<TcpOptions>,
+    ) -> io::Result<Self> {
         let mut stream = Self {
             inner,
             peer,
+            options: Arc::clone(options),
             local: is_loopback(peer),
             ready: false,
         };
@@ -48,16 +59,14 @@ impl TcpStream {
 
     /// Sets the options of a connection that is made.
     fn prepare(&mut self) -> io::Result<()> {
-        self.inner.set_nodelay(true)?;
         // A connection from one's own address never leaves the machine, whatever the address.
         let own = self
             .inner
             .local_addr()
             .is_ok_and(|own| own.ip() == self.peer.ip());
         self.local |= own;
-        if self.local {
-            prefer_unpaced(&SockRef::from(&self.inner));
-        }
+        let socket = SockRef::from(&self.inner);
+        self.options.set_connected(&socket, self.local)?;
         self.ready = true;
         Ok(())
     }
@@ -95,11 +104,7 @@ impl Stream for TcpStream {
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
-        set_buffers(SockRef::from(&self.inner), bytes)
-    }
-
-    fn tcp_socket(&self) -> Option<SockRef<'_>> {
-        Some(SockRef::from(&self.inner))
+        set_buffers(&SockRef::from(&self.inner), bytes)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -112,6 +117,10 @@ impl Stream for TcpStream {
     fn peer(&self) -> String {
         self.peer.to_string()
     }
+
+    fn extension(&mut self) -> Extension<'_> {
+        Extension::TcpSocket(SockRef::from(&self.inner))
+    }
 }
 
 fn is_loopback(addr: SocketAddr) -> bool {
@@ -119,26 +128,17 @@ fn is_loopback(addr: SocketAddr) -> bool {
     addr.ip().to_canonical().is_loopback()
 }
 
-/// Leaves pacing congestion control on a path that has no queue (see the driver's page). A system
-/// without cubic, or one that forbids the choice, keeps its default: slower, and not wrong.
-#[cfg(target_os = "linux")]
-fn prefer_unpaced(socket: &SockRef<'_>) {
-    let _ = socket.set_tcp_congestion(b"cubic");
-}
-
-#[cfg(not(target_os = "linux"))]
-fn prefer_unpaced(_: &SockRef<'_>) {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn pair() -> (TcpStream, TcpStream) {
+        let options = Arc::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::open(listener.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::open(listener.local_addr().unwrap(), &options).unwrap();
         let (server, peer) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
-        let server = TcpStream::accepted(net::TcpStream::from_std(server), peer).unwrap();
+        let server = TcpStream::accepted(net::TcpStream::from_std(server), peer, &options).unwrap();
         while !client.finish_open().unwrap() {
             std::thread::yield_now();
         }

@@ -17,7 +17,7 @@ use xdfs_sys::poll::{Poller, Token};
 use super::tests::pattern;
 use super::{PROTOCOL, TlsStream, kernel};
 use crate::tcp::{TcpListener, TcpStream};
-use crate::{Capabilities, Endpoint, Listener, Offload, Stream};
+use crate::{Capabilities, Extension, Listener, Offload, Protected, Stream};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BOTH: Offload = Offload {
@@ -53,8 +53,12 @@ impl Stream for Wire {
         self.inner.write_vectored(&[IoSlice::new(&bytes)])
     }
 
-    fn tcp_socket(&self) -> Option<socket2::SockRef<'_>> {
-        self.shows_socket.then(|| self.inner.tcp_socket()).flatten()
+    fn extension(&mut self) -> Extension<'_> {
+        if self.shows_socket {
+            self.inner.extension()
+        } else {
+            Extension::None
+        }
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
@@ -84,11 +88,10 @@ impl Stream for Wire {
 
 /// Both ends of a TCP connection.
 fn connect() -> (TcpStream, Box<dyn Stream>) {
-    let mut listener = TcpListener::listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let Endpoint::Tcp(addr) = listener.local_endpoint() else {
-        panic!("a listener of another kind");
-    };
-    let mut client = TcpStream::open(addr).unwrap();
+    let mut listener =
+        TcpListener::listen("127.0.0.1:0".parse().unwrap(), &Arc::default()).unwrap();
+    let addr = listener.local_endpoint().socket().unwrap();
+    let mut client = TcpStream::open(addr, &Arc::default()).unwrap();
     let server = patiently(|| listener.accept());
     patiently(|| match client.finish_open()? {
         true => Ok(()),
@@ -100,7 +103,8 @@ fn connect() -> (TcpStream, Box<dyn Stream>) {
 /// Whether the kernel has TLS. Says so if it doesn't, and fails where it has to.
 fn kernel_has_tls() -> bool {
     static HAS: LazyLock<bool> = LazyLock::new(|| {
-        let (client, _server) = connect();
+        let (mut client, _server) = connect();
+        let client: &mut dyn Stream = &mut client;
         let result = kernel::attach(&client.tcp_socket().unwrap());
         if let Err(error) = &result {
             assert!(
@@ -339,12 +343,15 @@ fn nothing_is_offloaded_unasked_or_without_a_socket() {
     pair.exchange(100_000);
     assert_eq!(pair.client.offloaded(), NEITHER);
     assert_eq!(pair.server.offloaded(), NEITHER);
-    // A channel that is asked for nothing still has clear runs.
+    // A channel that is asked for nothing still has cleartext runs.
     let head = [IoSlice::new(b"head")];
-    patiently(|| pair.server.write_beside(&head, b"clear"));
+    patiently(|| pair.server.write_cleartext(&head, b"clear"));
     let mut seen = [0; 4];
     patiently(|| pair.client.read_vectored(&mut [IoSliceMut::new(&mut seen)]));
-    patiently(|| pair.client.read_clear(&mut [IoSliceMut::new(&mut seen)]));
+    patiently(|| {
+        pair.client
+            .read_cleartext(&mut [IoSliceMut::new(&mut seen)])
+    });
     assert_eq!(&seen, b"clea");
 }
 
@@ -434,13 +441,15 @@ fn a_clear_run_is_refused() {
     let mut pair = Pair::mixed();
     let head = [IoSlice::new(b"head")];
     if kernel_has_tls() {
-        let refused = pair.server.write_beside(&head, b"clear");
+        let refused = pair.server.write_cleartext(&head, b"clear");
         assert_eq!(kind(refused), ErrorKind::Unsupported);
-        let refused = pair.server.read_clear(&mut [IoSliceMut::new(&mut [0; 9])]);
+        let refused = pair
+            .server
+            .read_cleartext(&mut [IoSliceMut::new(&mut [0; 9])]);
         assert_eq!(kind(refused), ErrorKind::InvalidData);
     }
     let mut pair = Pair::mixed();
-    patiently(|| pair.client.write_beside(&head, &[5; 20_000]));
+    patiently(|| pair.client.write_cleartext(&head, &[5; 20_000]));
     assert_eq!(answer(&mut pair.server, 4).unwrap(), 4);
     assert_eq!(kind(answer(&mut pair.server, 9000)), ErrorKind::InvalidData);
 }

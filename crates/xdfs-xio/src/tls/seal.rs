@@ -6,9 +6,6 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use rustls::ConnectionTrafficSecrets;
-use socket2::SockRef;
-
-use super::kernel::{self, Way};
 
 /// Bytes of the header of a record.
 pub(super) const HEADER_BYTES: usize = 5;
@@ -86,21 +83,19 @@ impl Direction {
         matches!(self.keeper, Keeper::Own(_, Some(_)))
     }
 
-    /// Has the kernel make the records from the next one on, if it will.
-    pub(super) fn offload(&mut self, socket: &SockRef<'_>, way: Way) {
-        let Keeper::Own(_, secrets) = &mut self.keeper else {
-            return;
-        };
-        let Some(secrets) = secrets.take() else {
-            return;
-        };
-        match kernel::take_over(socket, way, self.sequence, &secrets) {
-            Ok(()) => {
-                tracing::debug!(?way, "the kernel makes the TLS records of a channel");
-                self.keeper = Keeper::Kernel;
-            }
-            Err(error) => tracing::debug!(?way, %error, "the kernel doesn't make TLS records"),
+    /// Hands the key over to the kernel by `take_over`, which gets the count of records so far: if
+    /// it takes the key, it makes the records from the next one on. It is asked once.
+    pub(super) fn hand_over(
+        &mut self,
+        take_over: impl FnOnce(u64, &ConnectionTrafficSecrets) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Keeper::Own(_, secrets) = &mut self.keeper
+            && let Some(secrets) = secrets.take()
+        {
+            take_over(self.sequence, &secrets)?;
+            self.keeper = Keeper::Kernel;
         }
+        Ok(())
     }
 
     /// Gives up asking the kernel.

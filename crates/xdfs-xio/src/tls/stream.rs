@@ -1,239 +1,48 @@
-//! One channel over TLS.
+//! One channel over TLS: the stream of its [`Session`], cleartext runs, and records of the kernel.
+//!
+//! Where nothing will be clear, the kernel may make the records ([`Protected::offload`]). Each
+//! direction changes over at the boundary of a record: sending when all that was encrypted here is
+//! written, receiving when all that was read is used, for which a reader asks for no byte beyond
+//! the record it is in. Reads give content into the caller's buffers then, and the few records of
+//! TLS itself are taken as before.
 
-use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
-use super::records::{CLEAR, Records, cut_off, out_of_place, read_once, write_once};
-use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
-use crate::{Capabilities, Offload, Protection, Stream};
+use super::kernel::{self, Way};
+use super::records::{BAD_RECORD_MAC, CLOSE_NOTIFY, Records, cut_off};
+use super::seal::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
+use super::session::Session;
+use crate::stream::{Capabilities, Extension, Offload, Protected, Protection, Stream};
+use crate::transform::{End, Room, Transform, Transformed, read_once, write_once};
 
-/// What the bytes of [`Protection::binding`] are derived for.
-const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
-/// The lowest type of a record; the highest is that of application data.
-const CHANGE_CIPHER_SPEC: u8 = 20;
-/// Bytes read at once during the opening.
-const READ_BYTES: usize = 4 << 10;
+/// Bytes read beyond a cleartext run: the next record, if it is small.
+const TAIL_BYTES: usize = 256;
+/// Content of a record that the kernel received, for the count of records: a sender may make them
+/// smaller than they could be.
+const COUNTED_BYTES: usize = CONTENT_BYTES / 4;
 
 /// A channel over TLS 1.3.
+#[derive(Debug)]
 pub struct TlsStream {
-    inner: Box<dyn Stream>,
-    layer: Layer,
-    /// The transport is connected.
-    connected: bool,
-    /// This end was closed.
-    closed: bool,
-    /// The kernel may make the records.
-    offload: bool,
+    flow: Transformed<Session>,
+    offload: Asked,
 }
 
-/// Who makes the records.
-enum Layer {
-    /// rustls: the handshake, and the small frames of the opening.
-    Opening(Opening),
-    /// This crate, once the channel moves more.
-    Moving(Box<Records>, Protection),
-    /// Nobody: the change from the one to the other failed.
-    Broken,
-}
-
-/// The part of a channel's life in which rustls makes the records.
-struct Opening {
-    connection: Box<Connection>,
-    /// Bytes that were read and not yet given to rustls, which gets complete records only: what it
-    /// had taken of others would be lost when the records change hands.
-    left: Vec<u8>,
-    /// Bytes that rustls got during the handshake: it keeps those of a message that isn't complete.
-    given: usize,
-    /// The transport ended.
-    ended: bool,
-}
-
-impl Opening {
-    /// Writes what is encrypted. `WouldBlock` if the transport doesn't take all of it.
-    fn write_out(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut Out(inner))?;
-        }
-        Ok(())
-    }
-
-    /// Reads once from the transport, unless complete records are left, and decrypts records as
-    /// long as `take` wants more. `WouldBlock` when nothing came.
-    fn read_in(
-        &mut self,
-        inner: &mut dyn Stream,
-        mut take: impl FnMut(&mut Connection) -> io::Result<bool>,
-    ) -> io::Result<()> {
-        if self.record_length(0).is_none() {
-            let have = self.left.len();
-            // Not twice as much as there was: what a stranger costs counts.
-            self.left.reserve_exact(READ_BYTES);
-            self.left.resize(have + READ_BYTES, 0);
-            let result = read_once(inner, &mut [IoSliceMut::new(&mut self.left[have..])]);
-            self.left.truncate(have + *result.as_ref().unwrap_or(&0));
-            if self.left.is_empty() {
-                // A channel that waits holds no buffer.
-                self.left = Vec::new();
-            }
-            if result? == 0 {
-                self.ended = true;
-                return Ok(());
-            }
-        }
-        let mut used = 0;
-        while let Some(length) = self.record_length(used)
-            && take(&mut self.connection)?
-        {
-            let mut record = &self.left[used..used + length];
-            used += length;
-            self.given = self.given.saturating_add(length);
-            while !record.is_empty() {
-                self.connection.read_tls(&mut record)?;
-                if let Err(error) = self.connection.process_new_packets() {
-                    // The alert that says why goes out as far as the transport takes it.
-                    let _ = self.write_out(inner);
-                    return Err(io::Error::new(ErrorKind::InvalidData, error));
-                }
-            }
-        }
-        take(&mut self.connection)?;
-        self.left = self.left.split_off(used);
-        Ok(())
-    }
-
-    /// The length of the record after `used` bytes of what is left, if all of it is there. What
-    /// begins like no record is given to rustls as it is, which refuses it.
-    fn record_length(&self, used: usize) -> Option<usize> {
-        let bytes = &self.left[used..];
-        let &kind = bytes.first()?;
-        if kind == CLEAR && !self.connection.is_handshaking() {
-            return None;
-        }
-        if !(CHANGE_CIPHER_SPEC..=APPLICATION_DATA).contains(&kind) {
-            return Some(bytes.len());
-        }
-        let &[_, _, _, high, low] = bytes.first_chunk::<HEADER_BYTES>()?;
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        if length > BODY_BYTES {
-            return Some(bytes.len());
-        }
-        (bytes.len() >= HEADER_BYTES + length).then_some(HEADER_BYTES + length)
-    }
-
-    /// Goes on with the handshake. `WouldBlock` while it isn't done.
-    fn shake_hands(&mut self, inner: &mut dyn Stream) -> io::Result<()> {
-        while self.connection.is_handshaking() {
-            self.write_out(inner)?;
-            if !self.connection.is_handshaking() {
-                break;
-            }
-            self.read_in(inner, |connection| Ok(connection.is_handshaking()))?;
-            if self.ended {
-                return Err(io::Error::new(
-                    ErrorKind::UnexpectedEof,
-                    "the peer closed the connection during the TLS handshake",
-                ));
-            }
-        }
-        // The last flight, or tickets: they may wait for company.
-        match self.write_out(inner) {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
-            done => done,
-        }
-    }
-
-    fn read(&mut self, inner: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if self.connection.is_handshaking() {
-            self.shake_hands(inner)?;
-        }
-        let room: usize = bufs.iter().map(|b| b.len()).sum();
-        let mut done = 0;
-        loop {
-            let over = take_plaintext(&mut self.connection, bufs, &mut done)?;
-            if done > 0 || room == 0 {
-                return Ok(done);
-            }
-            if over.is_some() {
-                // close_notify.
-                return Ok(0);
-            }
-            if self.left.first() == Some(&CLEAR) {
-                return Err(out_of_place());
-            }
-            if self.ended {
-                return Err(cut_off());
-            }
-            self.read_in(inner, |connection| {
-                take_plaintext(connection, bufs, &mut done)?;
-                Ok(done < room)
-            })?;
-            if self.connection.wants_write() {
-                // An answer to a change of keys.
-                match self.write_out(inner) {
-                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, inner: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.connection.is_handshaking() {
-            self.shake_hands(inner)?;
-        }
-        self.write_out(inner)?;
-        let mut taken = 0;
-        for buf in bufs {
-            taken += self.connection.writer().write(buf)?;
-        }
-        match self.write_out(inner) {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(taken),
-            done => done.map(|()| taken),
-        }
-    }
-
-    fn protection(&self) -> Option<Protection> {
-        let binding = self
-            .connection
-            .export_keying_material([0; 32], BINDING_LABEL, None)
-            .ok()?;
-        let peer_certificates = self
-            .connection
-            .peer_certificates()
-            .unwrap_or_default()
-            .iter()
-            .map(|certificate| certificate.to_vec())
-            .collect();
-        Some(Protection {
-            binding,
-            peer_certificates,
-        })
-    }
-
-    /// Takes the keys out of rustls, and what it has encrypted and not written: a reader doesn't
-    /// wait for a transport that takes nothing.
-    fn into_records(mut self) -> io::Result<(Records, Protection)> {
-        let protection = self.protection().ok_or(ErrorKind::NotConnected)?;
-        let mut content = Vec::new();
-        let ended = match self.connection.reader().read_to_end(&mut content) {
-            Ok(_) => true,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => false,
-            Err(e) => return Err(e),
-        };
-        let mut waiting = Vec::new();
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut waiting)?;
-        }
-        let secrets = self.connection.dangerous_extract_secrets();
-        let secrets = secrets.map_err(io::Error::other)?;
-        let records = Records::new(secrets, self.left, content, ended, waiting)?;
-        Ok((records, protection))
-    }
+/// Whether the kernel makes the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nobody wants that.
+    No,
+    /// It is to be asked when the records are made here.
+    Due,
+    /// It was asked.
+    Done,
 }
 
 impl TlsStream {
@@ -243,12 +52,13 @@ impl TlsStream {
     /// # Errors
     /// The configuration can't be used.
     pub fn open(
-        inner: Box<dyn Stream>,
+        below: Box<dyn Stream>,
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> io::Result<Self> {
         let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
-        Ok(Self::new(inner, connection.into(), false))
+        let session = Session::new(connection.into());
+        Ok(Self::new(below, End::Initiator, session))
     }
 
     /// Begins TLS as its server above a channel that was accepted. The configuration has to allow
@@ -256,49 +66,217 @@ impl TlsStream {
     ///
     /// # Errors
     /// The configuration can't be used.
-    pub fn accept(inner: Box<dyn Stream>, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub fn accept(below: Box<dyn Stream>, config: Arc<ServerConfig>) -> io::Result<Self> {
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
-        Ok(Self::new(inner, connection.into(), true))
+        let session = Session::new(connection.into());
+        Ok(Self::new(below, End::Acceptor, session))
     }
 
-    fn new(inner: Box<dyn Stream>, mut connection: Connection, connected: bool) -> Self {
-        // Bounded by `write_vectored`, which takes nothing while something waits.
-        connection.set_buffer_limit(None);
+    fn new(below: Box<dyn Stream>, end: End, session: Session) -> Self {
         Self {
-            inner,
-            layer: Layer::Opening(Opening {
-                connection: Box::new(connection),
-                left: Vec::new(),
-                given: 0,
-                ended: false,
-            }),
-            connected,
-            closed: false,
-            offload: false,
+            flow: Transformed::new(below, end, session),
+            offload: Asked::No,
         }
     }
 
     /// The records, which from now on are made here; `WouldBlock` while the handshake isn't done.
-    fn records(&mut self) -> io::Result<(&mut Records, &mut dyn Stream)> {
-        if let Layer::Opening(opening) = &mut self.layer {
-            if opening.connection.is_handshaking() {
-                opening.shake_hands(self.inner.as_mut())?;
+    fn records(&mut self) -> io::Result<&mut Records> {
+        if !self.flow.transform.is_open() {
+            self.flow.shake_hands()?;
+        }
+        self.flow.transform.records(&mut self.flow.out)
+    }
+
+    /// Asks the kernel whether it can make records, if that is due.
+    fn attach(&mut self) {
+        let Some(records) = self.flow.transform.moving() else {
+            return;
+        };
+        if self.offload != Asked::Due {
+            return;
+        }
+        self.offload = Asked::Done;
+        let result = match self.flow.below.tcp_socket() {
+            Some(socket) => kernel::attach(&socket),
+            None => Err(ErrorKind::Unsupported.into()),
+        };
+        records.to_boundary = result.is_ok();
+        if let Err(error) = result {
+            tracing::debug!(%error, "the kernel doesn't make the TLS records of a channel");
+            records.seal.keep();
+            records.open.keep();
+        }
+    }
+
+    /// Whether the kernel makes the records that are sent. Nothing waits to be written.
+    fn kernel_sends(&mut self) -> bool {
+        self.attach();
+        let Some(records) = self.flow.transform.moving() else {
+            return false;
+        };
+        if self.offload == Asked::Done
+            && records.seal.may_offload()
+            && let Some(socket) = self.flow.below.tcp_socket()
+        {
+            hand_over(&mut records.seal, &socket, Way::Sending);
+        }
+        records.seal.is_offloaded()
+    }
+
+    /// Whether the kernel opens the records that come next.
+    fn kernel_receives(&mut self) -> bool {
+        self.attach();
+        let Some(records) = self.flow.transform.moving() else {
+            return false;
+        };
+        if !records.reads_on() || !self.flow.held.is_empty() {
+            return false;
+        }
+        if self.offload == Asked::Done
+            && records.open.may_offload()
+            && let Some(socket) = self.flow.below.tcp_socket()
+        {
+            hand_over(&mut records.open, &socket, Way::Receiving);
+        }
+        records.open.is_offloaded()
+    }
+
+    /// Reads what the kernel has decrypted.
+    fn read_from_kernel(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let Some(records) = self.flow.transform.moving() else {
+            return Err(ErrorKind::BrokenPipe.into());
+        };
+        while !records.is_ended() {
+            let received = match self.flow.below.tcp_socket() {
+                Some(socket) => kernel::receive(&socket, bufs),
+                None => Err(ErrorKind::NotConnected.into()),
+            };
+            let received = match received {
+                Ok(received) => received,
+                Err(error) => {
+                    if error.kind() == ErrorKind::InvalidData {
+                        records.alert(BAD_RECORD_MAC, &mut self.flow.out);
+                    }
+                    return Err(error);
+                }
+            };
+            let len = received.len;
+            records.open.count(1 + len / COUNTED_BYTES);
+            match received.kind {
+                None => return records.end().map(|()| 0),
+                Some(APPLICATION_DATA) => {
+                    records.count_content(len)?;
+                    if len > 0 {
+                        return Ok(len);
+                    }
+                }
+                Some(kind) => {
+                    let content = bufs.iter().flat_map(|b| b.iter().copied()).take(len);
+                    records.take_piece(kind, content, received.complete)?;
+                }
             }
-            if opening.ended {
+        }
+        Ok(0)
+    }
+
+    /// Writes what the kernel encrypts.
+    fn write_to_kernel(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(records) = self.flow.transform.moving() else {
+            return Err(ErrorKind::BrokenPipe.into());
+        };
+        records.seal.check()?;
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
+        let taken = write_once(&mut *self.flow.below, bufs)?;
+        // A record may end with each slice.
+        records.seal.count(taken / CONTENT_BYTES + bufs.len());
+        Ok(taken)
+    }
+
+    /// Tells the peer of a record that was wrong, as far as the transport takes it.
+    fn tell_damage(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        if matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidData)
+            && let Some(records) = self.flow.transform.moving()
+        {
+            if records.take_alert_due() {
+                self.alert_by_kernel(BAD_RECORD_MAC);
+            } else {
+                let _ = self.flow.flush();
+            }
+        }
+        result
+    }
+
+    /// Sends an alert where the kernel makes the records, as far as the transport takes it.
+    fn alert_by_kernel(&mut self, alert: [u8; 2]) {
+        if let Some(records) = self.flow.transform.moving()
+            && let Some(socket) = self.flow.below.tcp_socket()
+            && records.seal.check().is_ok()
+        {
+            records.seal.count(1);
+            // The kernel refuses to send while it has an error of receiving to tell.
+            let _ = socket.take_error();
+            let _ = kernel::send(&socket, ALERT, &alert);
+        }
+    }
+
+    /// Reads bytes of a cleartext run.
+    fn read_run(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let flow = &mut self.flow;
+        let records = flow.transform.records(&mut flow.out)?;
+        let mut want = loop {
+            let (run, missing) = records.decode_run(&mut flow.held)?;
+            if run > 0 {
+                break run;
+            }
+            let mut header = [0; 8];
+            let header = &mut header[..missing.min(8)];
+            let n = read_once(&mut *flow.below, &mut [IoSliceMut::new(header)])?;
+            if n == 0 {
                 return Err(cut_off());
             }
-            if let Layer::Opening(opening) = std::mem::replace(&mut self.layer, Layer::Broken) {
-                let (mut records, protection) = opening.into_records()?;
-                if self.offload {
-                    records.offload(self.inner.as_ref());
-                }
-                self.layer = Layer::Moving(Box::new(records), protection);
+            flow.held.extend_from_slice(&header[..n]);
+        };
+        if !flow.held.is_empty() {
+            let n = want.min(flow.held.len());
+            let n = Room::new(bufs).put(&flow.held[..n]);
+            flow.held.drain(..n);
+            if flow.held.is_empty() {
+                flow.held = Vec::new();
             }
+            records.read_run(n);
+            return Ok(n);
         }
-        match &mut self.layer {
-            Layer::Moving(records, _) => Ok((records, self.inner.as_mut())),
-            _ => Err(ErrorKind::BrokenPipe.into()),
+        let mut tail = [0; TAIL_BYTES];
+        let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(bufs.len() + 1);
+        let mut asked = 0;
+        for buf in bufs.iter_mut() {
+            let n = want.min(buf.len());
+            want -= n;
+            asked += n;
+            slices.push(IoSliceMut::new(&mut buf[..n]));
         }
+        if want == 0 {
+            slices.push(IoSliceMut::new(&mut tail));
+        }
+        let n = read_once(&mut *flow.below, &mut slices)?;
+        if n == 0 {
+            return Err(cut_off());
+        }
+        let payload = n.min(asked);
+        records.read_run(payload);
+        flow.held.extend_from_slice(&tail[..n - payload]);
+        Ok(payload)
+    }
+}
+
+/// Has the kernel make the records of one way from the next one on, if it will.
+fn hand_over(direction: &mut Direction, socket: &SockRef<'_>, way: Way) {
+    let take_over = |sequence, secrets: &_| kernel::take_over(socket, way, sequence, secrets);
+    match direction.hand_over(take_over) {
+        Ok(()) => tracing::debug!(?way, "the kernel makes the TLS records of a channel"),
+        Err(error) => tracing::debug!(?way, %error, "the kernel doesn't make TLS records"),
     }
 }
 
@@ -306,230 +284,172 @@ impl TlsStream {
 impl TlsStream {
     /// Lowers what the keys may protect.
     pub(super) fn wear(&mut self, records_max: u64) {
-        if let Layer::Moving(records, _) = &mut self.layer {
+        if let Some(records) = self.flow.transform.moving() {
             records.wear(records_max);
         }
     }
 
     /// Sends a record without content.
     pub(super) fn send_empty_record(&mut self) {
-        if let Layer::Moving(records, _) = &mut self.layer {
-            records.send_empty(self.inner.as_mut());
+        while self.flush().is_err() {}
+        if let Some(records) = self.flow.transform.moving() {
+            records.seal_empty(&mut self.flow.out);
         }
+        while self.flush().is_err() {}
     }
 
     /// Changes the keys, which rustls can.
     pub(super) fn change_keys(&mut self) {
-        if let Layer::Opening(opening) = &mut self.layer {
-            let _ = opening.connection.refresh_traffic_keys();
-        }
+        self.flow.transform.change_keys(&mut self.flow.out);
     }
-}
-
-/// The transport as rustls wants it.
-struct Out<'a>(&'a mut dyn Stream);
-
-impl Write for Out<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        write_once(self.0, &[IoSlice::new(buf)])
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        write_once(self.0, bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Reads plaintext that is there into `bufs`; `None` if there is none yet.
-fn take_plaintext(
-    connection: &mut Connection,
-    bufs: &mut [IoSliceMut<'_>],
-    done: &mut usize,
-) -> io::Result<Option<()>> {
-    let mut skip = *done;
-    for buf in bufs.iter_mut() {
-        if skip >= buf.len() {
-            skip -= buf.len();
-            continue;
-        }
-        while skip < buf.len() {
-            match connection.reader().read(&mut buf[skip..]) {
-                Ok(0) => return Ok(Some(())),
-                Ok(n) => {
-                    skip += n;
-                    *done += n;
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e),
-            }
-        }
-        skip = 0;
-    }
-    Ok(Some(()))
 }
 
 impl Stream for TlsStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let room: usize = bufs.iter().map(|b| b.len()).sum();
-        if let Layer::Opening(opening) = &mut self.layer
-            && room <= CONTENT_BYTES
-        {
-            return opening.read(self.inner.as_mut(), bufs);
+        if self.offload != Asked::No {
+            let room: usize = bufs.iter().map(|b| b.len()).sum();
+            if room > CONTENT_BYTES {
+                self.records()?;
+            }
+            if room > 0 && self.kernel_receives() {
+                let result = self.read_from_kernel(bufs);
+                let result = match self.flow.transform.moving() {
+                    Some(records) => records.note(result),
+                    None => result,
+                };
+                return self.tell_damage(result);
+            }
         }
-        let (records, inner) = self.records()?;
-        records.read(inner, bufs)
+        let result = self.flow.read_vectored(bufs);
+        self.tell_damage(result)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.closed {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let len: usize = bufs.iter().map(|b| b.len()).sum();
-        if let Layer::Opening(opening) = &mut self.layer
-            && len <= CONTENT_BYTES
+        if let Some(records) = self.flow.transform.moving()
+            && records.run_out() > 0
         {
-            return opening.write(self.inner.as_mut(), bufs);
+            return Err(ErrorKind::InvalidInput.into());
         }
-        let (records, inner) = self.records()?;
-        records.write(inner, bufs)
-    }
-
-    fn read_clear(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let (records, inner) = self.records()?;
-        records.read_clear(inner, bufs)
-    }
-
-    fn write_beside(&mut self, protected: &[IoSlice<'_>], clear: &[u8]) -> io::Result<usize> {
-        if self.closed {
-            return Err(ErrorKind::BrokenPipe.into());
+        if self.offload != Asked::No {
+            self.flow.begin_write()?;
+            if self.kernel_sends() {
+                return self.write_to_kernel(bufs);
+            }
         }
-        let (records, inner) = self.records()?;
-        records.write_beside(inner, protected, clear)
-    }
-
-    fn offload(&mut self) {
-        self.offload = true;
-        if let Layer::Moving(records, _) = &mut self.layer {
-            records.offload(self.inner.as_ref());
-        }
-    }
-
-    fn offloaded(&self) -> Offload {
-        match &self.layer {
-            Layer::Moving(records, _) => records.offloaded(),
-            _ => Offload::default(),
-        }
+        self.flow.write_vectored(bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.layer {
-            Layer::Opening(opening) => opening.write_out(self.inner.as_mut()),
-            Layer::Moving(records, _) => records.flush(self.inner.as_mut()),
-            Layer::Broken => Ok(()),
-        }
+        self.flow.flush()
     }
 
     fn has_unflushed(&self) -> bool {
-        self.connected
-            && match &self.layer {
-                Layer::Opening(opening) => opening.connection.wants_write(),
-                Layer::Moving(records, _) => records.has_pending(),
-                Layer::Broken => false,
-            }
+        self.flow.has_unflushed()
     }
 
     fn held_bytes(&self) -> usize {
-        match &self.layer {
-            // A buffer that grows has up to twice the room that it needs.
-            Layer::Opening(opening) if opening.connection.is_handshaking() => {
-                opening.left.capacity() + 2 * opening.given
-            }
-            Layer::Opening(opening) => opening.left.capacity(),
-            Layer::Moving(records, _) => records.held_bytes(),
-            Layer::Broken => 0,
-        }
-    }
-
-    fn is_worn(&self) -> bool {
-        matches!(&self.layer, Layer::Moving(records, _) if records.is_worn())
+        self.flow.held_bytes()
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
-        if !self.connected {
-            if !self.inner.finish_open()? {
-                return Ok(false);
-            }
-            self.connected = true;
-        }
-        let Layer::Opening(opening) = &mut self.layer else {
-            return Ok(true);
-        };
-        match opening.shake_hands(self.inner.as_mut()) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(e) => Err(e),
-        }
+        self.flow.finish_open()
     }
 
     fn close(&mut self) -> io::Result<()> {
-        self.closed = true;
-        match &mut self.layer {
-            Layer::Opening(opening) => {
-                opening.connection.send_close_notify();
-                // A peer that takes nothing any more is cut off, which it will tell from an end.
-                let _ = opening.write_out(self.inner.as_mut());
-            }
-            Layer::Moving(records, _) => records.close(self.inner.as_mut()),
-            Layer::Broken => {}
+        if self.offloaded().sending {
+            self.alert_by_kernel(CLOSE_NOTIFY);
         }
-        self.inner.close()
+        self.flow.close()
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
-        self.inner.register(poller, token)
+        self.flow.register(poller, token)
     }
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
-        self.inner.deregister(poller)
+        self.flow.deregister(poller)
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
-        self.inner.set_window(bytes)
+        self.flow.set_window(bytes)
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            integrity: true,
-            ..self.inner.capabilities()
-        }
+        self.flow.capabilities()
     }
 
     fn protection(&self) -> Option<Protection> {
-        match &self.layer {
-            Layer::Opening(opening) => opening.protection(),
-            Layer::Moving(_, protection) => Some(protection.clone()),
-            Layer::Broken => None,
-        }
+        self.flow.protection()
     }
 
     fn peer(&self) -> String {
-        self.inner.peer()
+        self.flow.peer()
+    }
+
+    fn extension(&mut self) -> Extension<'_> {
+        Extension::Protected(self)
     }
 }
 
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layer = match &self.layer {
-            Layer::Opening(_) => "opening",
-            Layer::Moving(..) => "moving",
-            Layer::Broken => "broken",
-        };
-        f.debug_struct("TlsStream")
-            .field("inner", &self.inner)
-            .field("layer", &layer)
-            .finish_non_exhaustive()
+impl Protected for TlsStream {
+    fn read_cleartext(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.records()?.check()?;
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
+        let result = self.read_run(bufs);
+        self.records()?.note(result)
+    }
+
+    fn write_cleartext(
+        &mut self,
+        protected: &[IoSlice<'_>],
+        cleartext: &[u8],
+    ) -> io::Result<usize> {
+        if self.flow.is_closed() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let len: usize = protected.iter().map(|b| b.len()).sum();
+        let records = self.records()?;
+        if records.seal.is_offloaded() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        records.check_run(len, cleartext.len())?;
+        if records.run_out() == 0 {
+            self.flow.begin_write()?;
+        }
+        let flow = &mut self.flow;
+        let records = flow.transform.records(&mut flow.out)?;
+        let taken = records.encode_run(protected, cleartext.len(), &mut flow.out)?;
+        // A call that only writes what was taken before would have nothing to tell: it goes on.
+        loop {
+            let waiting = flow.out.waiting();
+            let slices = [IoSlice::new(waiting), IoSlice::new(cleartext)];
+            let n = match write_once(&mut *flow.below, &slices) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && taken > 0 => return Ok(taken),
+                done => done?,
+            };
+            let encoded = n.min(waiting.len());
+            flow.out.consume(encoded);
+            records.wrote_run(n - encoded);
+            if taken + n - encoded > 0 {
+                return Ok(taken + n - encoded);
+            }
+        }
+    }
+
+    fn offload(&mut self) {
+        if self.offload == Asked::No {
+            self.offload = Asked::Due;
+        }
+        self.attach();
+    }
+
+    fn offloaded(&self) -> Offload {
+        self.flow.transform.offloaded()
+    }
+
+    fn is_worn(&self) -> bool {
+        self.flow.transform.is_worn()
     }
 }

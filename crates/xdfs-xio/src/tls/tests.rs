@@ -1,16 +1,17 @@
-//! What the change of the records from rustls to this crate must keep, and clear runs.
+//! What the change of the records from rustls to this crate must keep, and cleartext runs.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use rustls::pki_types::PrivateKeyDer;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use xdfs_sys::poll::{Poller, Token};
 
 use super::seal::{APPLICATION_DATA, BODY_BYTES};
+use super::session::Session;
 use super::{PROTOCOL, TlsStream};
-use crate::{Capabilities, Stream};
+use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
 
 /// Calls within which something has to happen.
 const PATIENCE: usize = 1_000_000;
@@ -273,7 +274,7 @@ fn read_until_answer(stream: &mut TlsStream, clear: bool) -> io::Result<usize> {
     for _ in 0..PATIENCE {
         let mut bufs = [IoSliceMut::new(&mut buf)];
         let result = if clear {
-            stream.read_clear(&mut bufs)
+            stream.read_cleartext(&mut bufs)
         } else {
             stream.read_vectored(&mut bufs)
         };
@@ -285,7 +286,7 @@ fn read_until_answer(stream: &mut TlsStream, clear: bool) -> io::Result<usize> {
     panic!("no answer");
 }
 
-/// Writes a few protected bytes and a clear run.
+/// Writes a few protected bytes and a cleartext run.
 fn send_beside(stream: &mut TlsStream, protected: &[u8], clear: &[u8]) {
     let mut first = Some(protected);
     let mut sent = 0;
@@ -298,7 +299,7 @@ fn send_beside(stream: &mut TlsStream, protected: &[u8], clear: &[u8]) {
         }
         let head = [IoSlice::new(protected)];
         let head = if first.is_some() { &head[..] } else { &[] };
-        if let Some(n) = done(stream.write_beside(head, &clear[sent..])) {
+        if let Some(n) = done(stream.write_cleartext(head, &clear[sent..])) {
             assert!(n > 0, "a caller would take it for the end");
             sent += n - first.take().map_or(0, <[u8]>::len);
         }
@@ -317,7 +318,7 @@ fn receive_clear(stream: &mut TlsStream, len: usize, numbers: &mut Numbers) -> V
         // Two buffers, as a caller may have them.
         let (a, b) = got[n..to].split_at_mut((to - n) / 2);
         let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
-        n += done(stream.read_clear(&mut bufs)).unwrap_or(0);
+        n += done(stream.read_cleartext(&mut bufs)).unwrap_or(0);
     }
     panic!("{n} bytes came");
 }
@@ -494,13 +495,13 @@ fn a_run_is_written_as_it_was_begun() {
     let mut pair = Pair::moving(12, 100);
     let clear = [3; 5000];
     let head = [IoSlice::new(b"head")];
-    let begun = (0..PATIENCE).find_map(|_| done(pair.client.write_beside(&head, &clear)));
+    let begun = (0..PATIENCE).find_map(|_| done(pair.client.write_cleartext(&head, &clear)));
     let left = &clear[begun.unwrap() - 4..];
     let wrong = [
-        pair.client.write_beside(&[], &left[1..]),
-        pair.client.write_beside(&head, left),
+        pair.client.write_cleartext(&[], &left[1..]),
+        pair.client.write_cleartext(&head, left),
         pair.client.write_vectored(&[IoSlice::new(b"control")]),
-        Pair::moving(13, 100).client.write_beside(&head, &[]),
+        Pair::moving(13, 100).client.write_cleartext(&head, &[]),
     ];
     for result in wrong {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -740,12 +741,116 @@ fn writes_of_nothing_and_of_too_much_leave_no_trace() {
     assert!(!pair.client.has_unflushed());
     let large = pattern(17_000);
     for head in [&large[..], b""] {
-        let result = pair.client.write_beside(&[IoSlice::new(head)], b"clear");
+        let result = pair.client.write_cleartext(&[IoSlice::new(head)], b"clear");
         assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(!pair.client.has_unflushed());
     }
     // What is just small enough fits in any slices.
     let slices: Vec<IoSlice<'_>> = large[..16_384].chunks(1025).map(IoSlice::new).collect();
-    let n = (0..PATIENCE).find_map(|_| done(pair.client.write_beside(&slices, b"c")));
+    let n = (0..PATIENCE).find_map(|_| done(pair.client.write_cleartext(&slices, b"c")));
     assert!(n.unwrap() >= 16_384);
+}
+
+/// One end without a stream, and the bytes that came for it.
+struct Alone {
+    session: Session,
+    input: Vec<u8>,
+    output: Output,
+}
+
+impl Alone {
+    fn new(session: Session) -> Self {
+        Self {
+            session,
+            input: Vec::new(),
+            output: Output::default(),
+        }
+    }
+
+    /// Encodes from the front of `content`, carries what is to be sent over to `peer`, and returns
+    /// how much of the content that was.
+    fn send(&mut self, content: &[u8], peer: &mut Self) -> usize {
+        let slices = [IoSlice::new(content)];
+        let taken = self.session.encode(&slices, &mut self.output).unwrap();
+        self.carry(peer);
+        taken
+    }
+
+    fn carry(&mut self, peer: &mut Self) {
+        let bytes = self.output.waiting();
+        peer.input.extend_from_slice(bytes);
+        let len = bytes.len();
+        self.output.consume(len);
+    }
+
+    /// Decodes what came, into at most `room` bytes a call.
+    fn receive(&mut self, room: usize) -> Vec<u8> {
+        let (mut all, mut buf) = (Vec::new(), vec![0; room]);
+        loop {
+            let mut bufs = [IoSliceMut::new(&mut buf)];
+            let mut free = Room::new(&mut bufs);
+            let used = self
+                .session
+                .decode(&self.input, &mut free, &mut self.output);
+            let (used, filled) = (used.unwrap(), free.filled());
+            self.input.drain(..used);
+            all.extend_from_slice(&buf[..filled]);
+            if used == 0 && filled == 0 {
+                return all;
+            }
+        }
+    }
+}
+
+/// The machine needs no stream, no poller and no clock: bytes in, bytes out.
+#[test]
+fn two_ends_talk_as_bytes_alone() {
+    let (server_config, client_config) = &*CONFIGS;
+    let name = "server.test".try_into().unwrap();
+    let client = ClientConnection::new(Arc::clone(client_config), name).unwrap();
+    let server = ServerConnection::new(Arc::clone(server_config)).unwrap();
+    let mut client = Alone::new(Session::new(client.into()));
+    let mut server = Alone::new(Session::new(server.into()));
+    assert!(client.session.protection().is_none());
+    for _ in 0..4 {
+        client.send(b"", &mut server);
+        assert_eq!(server.receive(0), b"");
+        server.carry(&mut client);
+        assert_eq!(client.receive(0), b"");
+    }
+    assert!(client.session.is_open() && server.session.is_open());
+    let [ours, theirs] = [&client, &server].map(|end| end.session.protection().unwrap());
+    assert_eq!(ours.binding, theirs.binding);
+    // Small frames by rustls, then so much that the records change hands, then small ones again.
+    for (len, room) in [
+        (5, 100),
+        (3_000, 7),
+        (400_000, 50_000),
+        (5, 100),
+        (70_000, 20_000),
+    ] {
+        let bytes = pattern(len);
+        for is_up in [true, false] {
+            let (from, to) = if is_up {
+                (&mut client, &mut server)
+            } else {
+                (&mut server, &mut client)
+            };
+            let (mut sent, mut seen) = (0, Vec::new());
+            while sent < len {
+                sent += from.send(&bytes[sent..], to);
+                seen.extend(to.receive(room));
+            }
+            assert!(seen == bytes, "{len} bytes");
+        }
+    }
+    assert!(client.session.moving().is_some() && server.session.moving().is_some());
+    client.session.close(&mut client.output);
+    client.carry(&mut server);
+    assert!(!server.session.is_ended());
+    assert_eq!(server.receive(100), b"");
+    assert!(server.session.is_ended());
+    // Without it, the end of the bytes is none of the content.
+    let cut_off = client.session.end(&[]).unwrap_err();
+    assert_eq!(cut_off.kind(), ErrorKind::UnexpectedEof);
 }

@@ -10,8 +10,10 @@ use mio::net;
 use socket2::{Domain, SockAddr, Socket, Type};
 use xdfs_sys::poll::{Poller, Token};
 
-use super::UnixStream;
-use crate::{BACKLOG, Endpoint, Listener, Stream};
+use super::stream::UnixStream;
+use crate::endpoint::Endpoint;
+use crate::socket::BACKLOG;
+use crate::stream::{Listener, Stream};
 
 /// Listens at one socket file, and removes the file when dropped.
 ///
@@ -68,7 +70,7 @@ impl Listener for UnixListener {
     }
 
     fn local_endpoint(&self) -> Endpoint {
-        Endpoint::Unix(self.path.clone())
+        Endpoint::unix(self.path.as_path())
     }
 }
 
@@ -100,7 +102,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(in_use("a file that is no socket stands at the address"));
+            return Err(in_use("a file that is not a socket exists at the address"));
         }
         Ok(_) => {}
     }

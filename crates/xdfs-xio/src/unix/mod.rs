@@ -6,21 +6,14 @@
 //! [`crate::Capabilities::integrity`] is false. What it does not: other systems than Unix have
 //! none here; there both opens answer [`std::io::ErrorKind::Unsupported`].
 
+mod driver;
 #[cfg(unix)]
 mod listener;
 #[cfg(unix)]
 mod stream;
 
+pub use driver::driver;
 #[cfg(unix)]
 pub use listener::UnixListener;
 #[cfg(unix)]
 pub use stream::UnixStream;
-
-/// The answer of systems without Unix sockets.
-#[cfg(not(unix))]
-pub(crate) fn unsupported() -> std::io::Error {
-    std::io::Error::new(
-        std::io::ErrorKind::Unsupported,
-        "this system has no Unix sockets",
-    )
-}

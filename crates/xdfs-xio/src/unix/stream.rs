@@ -9,7 +9,9 @@ use mio::net;
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
-use crate::{Capabilities, Endpoint, Stream, connected, set_buffers, shut_writing, uninterrupted};
+use crate::endpoint::Endpoint;
+use crate::socket::{connected, set_buffers, shut_writing, uninterrupted};
+use crate::stream::{Capabilities, Stream};
 
 /// A connection over a Unix socket.
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl Stream for UnixStream {
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
-        set_buffers(SockRef::from(&self.inner), bytes)
+        set_buffers(&SockRef::from(&self.inner), bytes)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -93,6 +95,6 @@ impl Stream for UnixStream {
     }
 
     fn peer(&self) -> String {
-        Endpoint::Unix(self.path.clone()).to_string()
+        Endpoint::unix(self.path.as_path()).to_string()
     }
 }

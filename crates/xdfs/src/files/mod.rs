@@ -1,9 +1,9 @@
 //! Files of the server that are worked on in place, as with a local file.
 
-mod ahead;
-mod behind;
-mod line;
-mod state;
+mod open_file;
+mod read_ahead;
+mod reconnecting_session;
+mod write_behind;
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,9 +15,8 @@ pub use xdfs_proto::file::{FileIdentity, HeldLock, LockRange};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 
-use crate::client::Client;
-pub(crate) use line::Line;
-use state::State;
+use open_file::OpenFile;
+pub(crate) use reconnecting_session::ReconnectingSession;
 
 /// How long a file goes on without its server unless told otherwise.
 const RECONNECT: Duration = Duration::from_secs(30);
@@ -99,7 +98,7 @@ impl OpenOptions {
     }
 }
 
-/// An open file on a server: made by [`Client::open_file`].
+/// An open file on a server: made by [`Client::open_file`](crate::Client::open_file).
 ///
 /// It reads ahead where it is read from front to back, and takes writes without waiting for the
 /// server. A read sees every write of this value before it. An error of a write that was taken is
@@ -118,24 +117,40 @@ impl OpenOptions {
 /// Of a named pipe only reading on, writing on, [`Self::metadata`] and closing have a meaning.
 /// Reading waits until somebody writes, and ends when nobody does any more.
 pub struct RemoteFile {
-    state: Mutex<State>,
+    open: Mutex<OpenFile>,
 }
 
 impl RemoteFile {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Opens a file in a session.
+    pub(crate) fn open_in(
+        session: &Arc<ReconnectingSession>,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<Self, Fault> {
+        let mut owner = [0; 16];
+        getrandom::fill(&mut owner).map_err(|error| {
+            Fault::new(Code::Internal, "draw a random number", error.to_string())
+        })?;
+        let open = OpenFile::open(Arc::clone(session), path, options, FileOwner(owner))?;
+        Ok(Self {
+            open: Mutex::new(open),
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, OpenFile> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is a named pipe.
     #[must_use]
     pub fn is_pipe(&self) -> bool {
-        self.state().is_pipe()
+        self.open().is_pipe()
     }
 
     /// Which file it is on the server.
     #[must_use]
     pub fn identity(&self) -> FileIdentity {
-        self.state().identity()
+        self.open().identity()
     }
 
     /// Fills `buf` from `offset` on as far as the file goes, by what it has now.
@@ -143,7 +158,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or why there is no session; what an earlier write failed by.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.state().read_at(offset, buf)
+        self.open().read_at(offset, buf)
     }
 
     /// Reads several pieces, given by offset and number of bytes, by one call: up to 256, and up to
@@ -152,7 +167,7 @@ impl RemoteFile {
     /// # Errors
     /// As [`Self::read_at`]; [`Code::InvalidArgument`] or [`Code::NameTooLong`] for too much.
     pub fn read_vectored_at(&self, pieces: &[(u64, u32)]) -> Result<Vec<Vec<u8>>, Fault> {
-        self.state().read_pieces(pieces)
+        self.open().read_pieces(pieces)
     }
 
     /// Writes all of `bytes` at `offset`, or takes them to be written.
@@ -160,7 +175,7 @@ impl RemoteFile {
     /// # Errors
     /// What an earlier write failed by, or why there is no session.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
-        self.state().write_behind(offset, bytes)
+        self.open().write_behind(offset, bytes)
     }
 
     /// Writes several pieces, one after the other, by one call: up to 256, and up to 61,440 bytes
@@ -170,7 +185,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or why there is no session.
     pub fn write_vectored_at(&self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
-        self.state().write_pieces(pieces)
+        self.open().write_pieces(pieces)
     }
 
     /// Appends all of `bytes` as one step, and returns where they went. At most 61,440 bytes; the
@@ -179,12 +194,12 @@ impl RemoteFile {
     /// # Errors
     /// What the server says. If the session broke the hint says that it may have been done.
     pub fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
-        let most = ahead::BLOCK_BYTES;
+        let most = read_ahead::BLOCK_BYTES;
         if bytes.len() > most {
             let cause = format!("at most {most} bytes are appended in one step");
             return Err(Fault::new(Code::InvalidArgument, "append to a file", cause));
         }
-        Ok(self.state().append(bytes)?.0)
+        Ok(self.open().append(bytes)?.0)
     }
 
     /// Makes durable what was written, and what is known of the file.
@@ -192,7 +207,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or what a write failed by: then nothing is known to be durable.
     pub fn sync(&self) -> Result<(), Fault> {
-        self.state().sync(false)
+        self.open().sync(false)
     }
 
     /// Makes durable what was written, and what is needed to read it.
@@ -200,7 +215,7 @@ impl RemoteFile {
     /// # Errors
     /// As [`Self::sync`].
     pub fn sync_data(&self) -> Result<(), Fault> {
-        self.state().sync(true)
+        self.open().sync(true)
     }
 
     /// Sets the length in bytes.
@@ -208,7 +223,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or what an earlier write failed by.
     pub fn set_len(&self, length: u64) -> Result<(), Fault> {
-        self.state().set_length(length)
+        self.open().set_length(length)
     }
 
     /// What is known of the file now.
@@ -216,7 +231,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or what an earlier write failed by.
     pub fn metadata(&self) -> Result<Attributes, Fault> {
-        self.state().attributes()
+        self.open().attributes()
     }
 
     /// Locks bytes against other values of this kind, wherever they are: as the only one if
@@ -239,7 +254,7 @@ impl RemoteFile {
         wait: Duration,
     ) -> Result<bool, Fault> {
         let lease_s = u32::try_from(lease.as_secs()).unwrap_or(u32::MAX);
-        self.state().lock(range, exclusive, lease_s, wait)
+        self.open().lock(range, exclusive, lease_s, wait)
     }
 
     /// Gives up the locks on some bytes, when all writes have been done.
@@ -247,7 +262,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says, or what an earlier write failed by.
     pub fn unlock(&self, range: LockRange) -> Result<(), Fault> {
-        self.state().unlock(range)
+        self.open().unlock(range)
     }
 
     /// What keeps some bytes from being locked, if anything does now.
@@ -255,7 +270,7 @@ impl RemoteFile {
     /// # Errors
     /// What the server says.
     pub fn test_lock(&self, range: LockRange, exclusive: bool) -> Result<Option<HeldLock>, Fault> {
-        self.state().test_lock(range, exclusive)
+        self.open().test_lock(range, exclusive)
     }
 
     /// Renews the lease of the locks.
@@ -263,7 +278,7 @@ impl RemoteFile {
     /// # Errors
     /// [`Code::LockLost`] if they aren't held any more.
     pub fn renew(&self) -> Result<(), Fault> {
-        self.state().renew()
+        self.open().renew()
     }
 
     /// Closes the file when all writes have been done, and gives up its locks.
@@ -271,36 +286,36 @@ impl RemoteFile {
     /// # Errors
     /// What a write failed by that nobody was told of yet.
     pub fn close(self) -> Result<(), Fault> {
-        self.state().close(true)
+        self.open().close(true)
     }
 
     fn seek_to(&self, to: SeekFrom) -> io::Result<u64> {
-        let mut state = self.state();
-        if state.is_pipe() {
+        let mut open = self.open();
+        if open.is_pipe() {
             return Err(io::ErrorKind::NotSeekable.into());
         }
         let (base, by) = match to {
             SeekFrom::Start(position) => (position, 0),
-            SeekFrom::Current(by) => (state.position, by),
-            SeekFrom::End(by) => (state.attributes().map_err(error)?.size, by),
+            SeekFrom::Current(by) => (open.position, by),
+            SeekFrom::End(by) => (open.attributes().map_err(error)?.size, by),
         };
         let position = base
             .checked_add_signed(by)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        state.position = position;
+        open.position = position;
         Ok(position)
     }
 
     fn write_on(&self, bytes: &[u8]) -> Result<usize, Fault> {
-        let mut state = self.state();
-        if state.appends() {
-            let (offset, written) = state.append(bytes)?;
-            state.position = offset + written as u64;
+        let mut open = self.open();
+        if open.appends() {
+            let (offset, written) = open.append(bytes)?;
+            open.position = offset + written as u64;
             return Ok(written);
         }
-        let position = state.position;
-        state.write_behind(position, bytes)?;
-        state.position = position + bytes.len() as u64;
+        let position = open.position;
+        open.write_behind(position, bytes)?;
+        open.position = position + bytes.len() as u64;
         Ok(bytes.len())
     }
 }
@@ -327,7 +342,7 @@ fn error(fault: Fault) -> io::Error {
 
 impl Read for &RemoteFile {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.state().read_on(buf).map_err(error)
+        self.open().read_on(buf).map_err(error)
     }
 }
 
@@ -338,7 +353,7 @@ impl Write for &RemoteFile {
 
     /// Waits until all writes have been done. They aren't durable yet.
     fn flush(&mut self) -> io::Result<()> {
-        self.state().drain().map_err(error)
+        self.open().drain().map_err(error)
     }
 }
 
@@ -372,10 +387,10 @@ impl Seek for RemoteFile {
 
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        if let Err(fault) = state.close(false) {
-            let path = state.path().escape_ascii();
+        let open = self.open.get_mut();
+        let open = open.unwrap_or_else(PoisonError::into_inner);
+        if let Err(fault) = open.close(false) {
+            let path = open.path().escape_ascii();
             tracing::error!(%path, %fault, "a file was not closed, and what was written is lost");
         }
     }
@@ -384,28 +399,5 @@ impl Drop for RemoteFile {
 impl fmt::Debug for RemoteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteFile").finish_non_exhaustive()
-    }
-}
-
-impl Client {
-    /// Opens a file on the server to work on it in place: a regular file or a named pipe. Links are
-    /// followed.
-    ///
-    /// The file uses the session of this client, beside transfers and calls, and sessions of its
-    /// own after that has broken. It has to be closed before the client is.
-    ///
-    /// # Errors
-    /// What the server says, or why there is no session. With `create_new` the hint of the second
-    /// says that the file may have been made.
-    pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
-        let mut owner = [0; 16];
-        getrandom::fill(&mut owner).map_err(|error| {
-            Fault::new(Code::Internal, "draw a random number", error.to_string())
-        })?;
-        let line = Arc::clone(self.line());
-        let state = State::open(line, path, options, FileOwner(owner))?;
-        Ok(RemoteFile {
-            state: Mutex::new(state),
-        })
     }
 }

@@ -82,6 +82,8 @@ impl Course {
         Fault::new(Code::ProtocolViolation, OPERATION, cause)
             .path(&self.path)
             .hint("the server is at fault: tell who runs it")
+            // Nothing that it says can be believed.
+            .ending_session()
     }
 
     fn too_much(&self) -> Fault {

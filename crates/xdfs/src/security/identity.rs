@@ -16,9 +16,9 @@ use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
-use xdfs_security::trust::{TrustPolicy, Verdict, client_fault, server_name};
-use xdfs_xio::tls::TlsStream;
-use xdfs_xio::{Endpoint, Protection, Stream};
+use xdfs_security::trust::{TrustOutcome, TrustPolicy, client_fault, server_name};
+use xdfs_xio::Protection;
+use xdfs_xio::tls::Configs;
 
 use crate::remote::Address;
 
@@ -103,7 +103,7 @@ pub(crate) struct SecureIdentity {
     user: String,
     credentials: Vec<Credential>,
     config: Arc<ClientConfig>,
-    verdict: Arc<Verdict>,
+    outcome: Arc<TrustOutcome>,
     name: ServerName<'static>,
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
@@ -129,12 +129,12 @@ impl SecureIdentity {
             })
             .map(|(chain, key)| Ok::<_, Fault>((read_certificates(chain)?, read_key(key)?)))
             .transpose()?;
-        let (config, verdict) = security.trust.client_config(&host, port, certificate)?;
+        let (config, outcome) = security.trust.client_config(&host, port, certificate)?;
         Ok(Self {
             user: user.unwrap_or_default().to_owned(),
             credentials: security.credentials,
             config,
-            verdict,
+            outcome,
             name: server_name(&host)?,
             password: Mutex::default(),
             admitted: Mutex::default(),
@@ -194,24 +194,18 @@ fn host_of(address: &Address) -> (String, u16) {
 }
 
 impl Identity for SecureIdentity {
-    fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
-        let inner = xdfs_xio::open(endpoint)?;
-        let stream = TlsStream::open(inner, Arc::clone(&self.config), self.name.clone())?;
-        Ok(Box::new(stream))
-    }
-
     fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault> {
         // Before anything is shown.
-        let is_new = self.verdict.commit()?;
+        let is_new = self.outcome.commit()?;
         let mut own = self.credentials.iter();
         let found = own.find(|credential| methods.contains(&credential.method().number()));
-        if is_new && let Some(fingerprint) = self.verdict.fingerprint() {
-            let host = self.verdict.host();
+        if is_new && let Some(fingerprint) = self.outcome.fingerprint() {
+            let host = self.outcome.host();
             tracing::warn!(host, %fingerprint, "the key of a new server is trusted from now on");
             let first_use = FirstUse {
                 host: host.to_owned(),
                 fingerprint,
-                known_hosts: self.verdict.known_hosts().to_owned(),
+                known_hosts: self.outcome.known_hosts().to_owned(),
                 secret: found.is_some_and(|credential| {
                     matches!(credential.method(), Method::Password | Method::Token)
                 }),
@@ -315,6 +309,14 @@ impl Identity for SecureIdentity {
 }
 
 impl SecureIdentity {
+    /// What the driver `tls` needs for channels to the server.
+    pub(crate) fn tls(&self) -> Configs {
+        Configs {
+            client: Some((Arc::clone(&self.config), self.name.clone())),
+            server: None,
+        }
+    }
+
     /// The name at the server, once the session is open.
     pub(crate) fn user(&self) -> Option<String> {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +348,7 @@ impl SecureIdentity {
 
     /// The key that the server proved to have.
     pub(crate) fn server(&self) -> Option<Fingerprint> {
-        self.verdict.fingerprint()
+        self.outcome.fingerprint()
     }
 
     fn nothing_fits(&self, methods: &[u8]) -> Fault {

@@ -3,17 +3,16 @@
 //! [`ServerSecurity`] becomes the gate of a server's acceptor, [`ClientSecurity`] the identity of a
 //! client's session. All channels of both are TLS 1.3.
 
-mod audited;
 mod gate;
 mod identity;
-mod issuers;
-mod keys;
-mod rates;
+mod settings;
 
-pub(crate) use gate::{SecureGate, keep_apart};
-pub use gate::{ServerSecurity, Tickets};
+pub(crate) use gate::SecureGate;
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
+pub use settings::ServerSecurity;
+pub(crate) use settings::keep_apart;
+pub use xdfs_access::Tickets;
 pub use xdfs_proto::frame::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;

@@ -107,7 +107,7 @@ fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str, line: &str) ->
     let is_twice = !sign.is_empty() && pattern.starts_with('!');
     if is_nothing || is_twice || pattern.contains('\n') {
         return Err(bad(&format!(
-            "'{}' is no pattern",
+            "'{}' is not a valid pattern",
             pattern.escape_default()
         )));
     }

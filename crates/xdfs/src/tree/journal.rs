@@ -5,19 +5,21 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::{
     self, Claim, Earlier, Header, Mark, Record, Root, Totals, TreeJournal,
 };
-use xdfs_store::{LocalStore, Store as _};
 
 use super::moving::Report;
+use super::namespace::{LookedUp, Namespace, Pending};
+use super::options::{Durability, TreeOptions};
 use super::tracker::{Claims, split};
-use super::{Durability, TreeOptions, join};
+use super::version::looks_like;
 use crate::client::{Client, path_bytes};
-use crate::paths::{Attributes, Call, FileKind, PendingCall};
+use crate::mtime::{is_coarse, is_same_time};
+use crate::paths::{FileKind, join};
 
 /// When the first claims are made, and how often further ones. What takes less than the first is
 /// made durable once, at its end.
@@ -32,7 +34,6 @@ const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 /// Likewise journals of runs that left nothing to do. The same command knows by them what it did if
 /// its end wasn't heard: after a lost connection to the machine, or a power cut.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-const SECOND_NS: i64 = 1_000_000_000;
 /// How names of journals begin and end.
 const NAME: (&str, &str) = ("tree-", ".journal");
 /// How those end of runs that left nothing to do.
@@ -49,19 +50,13 @@ const FAILED: &str = "the tree is copied without a journal: if it is broken off,
 /// What it means that a journal can't say how far a run came.
 const UNKNOWN: &str = "what was copied is there, but the same command may not know that";
 
-/// The two ends of a tree, as they were named.
-pub(super) enum Ends<'a> {
-    Up(&'a Path, &'a [u8]),
-    Down(&'a [u8], &'a Path),
-}
-
 /// The journal of a tree that is moved.
-pub(super) struct Keeper {
+pub(super) struct JournalWriter {
     journal: Arc<Mutex<TreeJournal>>,
     pub(super) earlier: Arc<Earlier>,
     header: Header,
-    orders: Option<mpsc::Sender<Order>>,
-    answers: mpsc::Receiver<Result<(), Miss>>,
+    orders: Option<mpsc::Sender<ClaimOrder>>,
+    answers: mpsc::Receiver<Result<(), ClaimFailure>>,
     thread: Option<thread::JoinHandle<()>>,
     is_busy: bool,
     /// It takes claims.
@@ -77,21 +72,15 @@ pub(super) struct Keeper {
     is_durable: bool,
 }
 
-/// What has to be done before claims are true.
-pub(super) enum MakeDurable {
-    Call(PendingCall),
-    Local(Vec<u8>),
-    Nothing,
-}
-
-struct Order {
-    sync: MakeDurable,
+struct ClaimOrder {
+    /// What has to be done before the claims are true.
+    sync: Option<Pending>,
     records: Vec<Record>,
     claims: Claims,
 }
 
 /// Why claims weren't made.
-enum Miss {
+enum ClaimFailure {
     /// What was moved may not be durable, and never become it.
     Sync(Fault),
     Journal(Fault),
@@ -105,10 +94,10 @@ enum Miss {
 /// earlier run can't be used: only that says where the tree goes.
 pub(super) fn open(
     client: &Client,
-    ends: &Ends<'_>,
+    ends: [&Namespace<'_>; 2],
     options: &TreeOptions,
     report: &mut Report<'_>,
-) -> Result<Option<Keeper>, Fault> {
+) -> Result<Option<JournalWriter>, Fault> {
     let Some(folder) = options.journal.as_ref().filter(|_| !options.dry_run) else {
         return Ok(None);
     };
@@ -123,7 +112,7 @@ pub(super) fn open(
     match open_at(folder, &path, key, options.begin_anew) {
         Ok(mut keeper) => {
             keeper.is_durable = options.durability != Durability::None;
-            keeper.is_remote = matches!(ends, Ends::Up(..));
+            keeper.is_remote = ends[1].is_remote();
             Ok(Some(keeper))
         }
         Err(fault) if fault.code == Code::Busy => Err(fault),
@@ -145,7 +134,7 @@ pub(super) fn open(
     }
 }
 
-fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<Keeper, Fault> {
+fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<JournalWriter, Fault> {
     make_folder(folder)?;
     let mut nonce = [0; 16];
     let random = getrandom::fill(&mut nonce);
@@ -155,7 +144,7 @@ fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<Keep
     let (mut journal, mut earlier) = TreeJournal::open(path, key, nonce, anew)?;
     journal.begin_run()?;
     earlier.begin_run();
-    let mut keeper = Keeper::new(journal, earlier)?;
+    let mut keeper = JournalWriter::new(journal, earlier)?;
     keeper.was_whole = was_whole && keeper.has_run();
     Ok(keeper)
 }
@@ -223,23 +212,30 @@ fn is_free(path: &Path) -> bool {
     std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
-/// What a journal is for: both ends, and everything that changes what comes out.
-fn key(client: &Client, ends: &Ends<'_>, options: &TreeOptions) -> Result<[u8; 32], Fault> {
-    let absolute = |path: &Path| {
-        let absolute = std::path::absolute(path);
-        let absolute = absolute.map_err(|e| Fault::from_io("find", path_bytes(path), &e))?;
+/// What a journal is for: both ends, as they were named, and everything that changes what comes
+/// out.
+fn key(
+    client: &Client,
+    ends: [&Namespace<'_>; 2],
+    options: &TreeOptions,
+) -> Result<[u8; 32], Fault> {
+    let direction: &[u8] = if ends[1].is_remote() { b"up" } else { b"dn" };
+    let mut roots = Vec::new();
+    for end in ends {
+        if end.is_remote() {
+            roots.push(end.root().to_vec());
+            continue;
+        }
+        let absolute = xdfs_sys::fs::path_from_bytes(end.root()).and_then(std::path::absolute);
+        let absolute = absolute.map_err(|e| Fault::from_io("find", end.root(), &e))?;
         // A slash at the end says that only what is in it is meant.
-        let slash: &[u8] = match path_bytes(path).ends_with(b"/") {
+        let slash: &[u8] = match end.root().ends_with(b"/") {
             true => b"/",
             false => b"",
         };
-        Ok([&path_bytes(&absolute), slash].concat())
-    };
-    let (direction, source, target) = match ends {
-        Ends::Up(source, target) => (b"up", absolute(source)?, target.to_vec()),
-        Ends::Down(source, target) => (b"dn", source.to_vec(), absolute(target)?),
-    };
-    let place = client.line().place();
+        roots.push([&path_bytes(&absolute), slash].concat());
+    }
+    let place = client.place();
     let address = place.address.to_string();
     let kept = [
         options.owner,
@@ -253,8 +249,8 @@ fn key(client: &Client, ends: &Ends<'_>, options: &TreeOptions) -> Result<[u8; 3
         direction,
         address.as_bytes(),
         place.user.as_deref().unwrap_or_default().as_bytes(),
-        &source,
-        &target,
+        &roots[0],
+        &roots[1],
         &kept.map(u8::from),
         options.filter.identity(),
     ];
@@ -266,7 +262,7 @@ fn key(client: &Client, ends: &Ends<'_>, options: &TreeOptions) -> Result<[u8; 3
     Ok(hasher.finalize().into())
 }
 
-impl Keeper {
+impl JournalWriter {
     fn new(journal: TreeJournal, earlier: Earlier) -> Result<Self, Fault> {
         let header = *journal.header();
         let journal = Arc::new(Mutex::new(journal));
@@ -316,8 +312,8 @@ impl Keeper {
         &mut self,
         source_inode: u64,
         report: &mut Report<'_>,
-        look: impl FnOnce(&[u8]) -> Result<Option<Attributes>, Fault>,
-    ) -> Result<Option<(Root, Attributes)>, Fault> {
+        look: impl FnOnce(&[u8]) -> LookedUp,
+    ) -> Result<Option<Root>, Fault> {
         let Some(root) = self.earlier.root.clone() else {
             return Ok(None);
         };
@@ -340,7 +336,7 @@ impl Keeper {
                     source_inode,
                     ..root
                 };
-                return Ok(Some((root, found)));
+                return Ok(Some(root));
             }
             // What became of a tree since it was copied is nobody's business.
             _ if self.was_whole => {}
@@ -400,8 +396,8 @@ impl Keeper {
     }
 
     /// What it lets be left out.
-    pub(super) fn skip(&self) -> Skip {
-        Skip {
+    pub(super) fn resume_index(&self) -> ResumeIndex {
+        ResumeIndex {
             journal: Arc::clone(&self.journal),
             earlier: Arc::clone(&self.earlier),
             header: self.header,
@@ -423,11 +419,11 @@ impl Keeper {
 
     /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
     /// way.
-    pub(super) fn order(&mut self, sync: MakeDurable, claims: Claims) {
+    pub(super) fn order(&mut self, sync: Option<Pending>, claims: Claims) {
         self.due = Instant::now() + INTERVAL;
         let root = self.root.iter().filter(|root| root.inode != 0);
         let root = root.filter(|root| self.earlier.root.as_ref() != Some(root));
-        let order = Order {
+        let order = ClaimOrder {
             sync,
             records: root.cloned().map(Record::Root).collect(),
             claims,
@@ -450,14 +446,14 @@ impl Keeper {
 
     fn answered(
         &mut self,
-        answer: Result<(), Miss>,
+        answer: Result<(), ClaimFailure>,
         report: &mut Report<'_>,
     ) -> Result<bool, Fault> {
         self.is_busy = false;
         match answer {
             Ok(()) => Ok(true),
-            Err(Miss::Sync(fault)) => Err(fault),
-            Err(Miss::Journal(fault)) => {
+            Err(ClaimFailure::Sync(fault)) => Err(fault),
+            Err(ClaimFailure::Journal(fault)) => {
                 self.is_usable = false;
                 report.warn(&fault.hint(FAILED));
                 Ok(false)
@@ -518,7 +514,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for JournalWriter {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -532,24 +528,17 @@ fn lock(journal: &Mutex<TreeJournal>) -> MutexGuard<'_, TreeJournal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn carry_out(order: Order, journal: &Mutex<TreeJournal>) -> Result<(), Miss> {
-    let synced = match order.sync {
-        MakeDurable::Call(call) => call.wait().map(|_| ()),
-        MakeDurable::Local(path) => sync_local(path),
-        MakeDurable::Nothing => Ok(()),
-    };
-    synced.map_err(Miss::Sync)?;
+fn carry_out(order: ClaimOrder, journal: &Mutex<TreeJournal>) -> Result<(), ClaimFailure> {
+    if let Some(sync) = order.sync {
+        sync.wait().map_err(ClaimFailure::Sync)?;
+    }
     let header = *lock(journal).header();
     // The digests are made while others may use the journal.
     let claims = order.claims.records(&header);
     let records: Vec<_> = order.records.into_iter().chain(claims).collect();
-    lock(journal).append(&records, true).map_err(Miss::Journal)
-}
-
-/// Makes durable what was written here.
-pub(super) fn sync_local(path: Vec<u8>) -> Result<(), Fault> {
-    let synced = LocalStore::unrooted().call(&Call::Sync { path }, &mut |_| Ok(()));
-    synced.map(|_| ())
+    lock(journal)
+        .append(&records, true)
+        .map_err(ClaimFailure::Journal)
 }
 
 /// Whether a directory is the one that a journal knows. Numbers of file systems aren't compared:
@@ -560,7 +549,7 @@ fn is_same(known: u64, found: u64) -> bool {
 
 /// What an earlier run finished: for who finds the entries of a tree.
 #[derive(Clone)]
-pub(super) struct Skip {
+pub(super) struct ResumeIndex {
     journal: Arc<Mutex<TreeJournal>>,
     earlier: Arc<Earlier>,
     header: Header,
@@ -568,7 +557,7 @@ pub(super) struct Skip {
 
 /// What is finished of one directory, and still is there.
 #[derive(Debug, Default)]
-pub(super) struct Finished {
+pub(super) struct FinishedEntries {
     path: Vec<u8>,
     claims: Vec<Claim>,
     /// The times of what was seen of the claims at the target.
@@ -579,12 +568,7 @@ pub(super) struct Finished {
     there: Option<HashMap<Vec<u8>, Mark>>,
 }
 
-impl Finished {
-    /// The directory.
-    pub(super) fn path(&self) -> &[u8] {
-        &self.path
-    }
-
+impl FinishedEntries {
     /// What a directory has that is finished with all below it.
     pub(super) fn directory(&self, path: &[u8]) -> Option<Totals> {
         self.directories
@@ -598,9 +582,9 @@ impl Finished {
     }
 }
 
-impl Skip {
+impl ResumeIndex {
     /// What the journal says of a directory; `None` if nothing.
-    pub(super) fn of(&self, path: &[u8]) -> Option<Finished> {
+    pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries> {
         let earlier = &self.earlier;
         let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
         if !has_past && !earlier.knows_of(path) {
@@ -609,7 +593,7 @@ impl Skip {
         let claims = earlier.claims(path).to_vec();
         let directories = self.earlier.finished_in(path);
         let directories = directories.map(|(name, said)| (name.to_vec(), (said, false)));
-        Some(Finished {
+        Some(FinishedEntries {
             path: path.to_vec(),
             seen: vec![None; claims.len()],
             claims,
@@ -622,7 +606,7 @@ impl Skip {
     /// it since. Returns whether it is finished.
     pub(super) fn see_directory(
         &self,
-        finished: &mut Finished,
+        finished: &mut FinishedEntries,
         name: &[u8],
         mtime_ns: impl FnOnce() -> Option<i64>,
     ) -> bool {
@@ -637,7 +621,7 @@ impl Skip {
     }
 
     /// Something else stands there. Returns whether it is the work of an earlier run.
-    pub(super) fn see(&self, finished: &mut Finished, name: &[u8], mark: Mark) -> bool {
+    pub(super) fn see(&self, finished: &mut FinishedEntries, name: &[u8], mark: Mark) -> bool {
         let path = &finished.path;
         let claim = self.header.claim(path, name, mark);
         let mut is_moved = finished.there.is_some()
@@ -658,7 +642,7 @@ impl Skip {
 
     /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
     /// made in its place.
-    pub(super) fn seen_all(&self, finished: &mut Finished) {
+    pub(super) fn seen_all(&self, finished: &mut FinishedEntries) {
         let mut records = Vec::new();
         finished.directories.retain(|name, (_, is_there)| {
             if !*is_there {
@@ -695,7 +679,7 @@ impl Skip {
     }
 
     /// Whether a run that came to its end made this version, and it still stands at the target.
-    fn stands(&self, finished: &Finished, name: &[u8], mark: Mark) -> bool {
+    fn stands(&self, finished: &FinishedEntries, name: &[u8], mark: Mark) -> bool {
         let there = finished.there.as_ref().and_then(|there| there.get(name));
         let path = &finished.path;
         there.is_some_and(|there| looks_like(*there, mark))
@@ -707,7 +691,7 @@ impl Skip {
     }
 
     /// Whether this version of an entry is finished.
-    pub(super) fn entry(&self, finished: &Finished, path: &[u8], mark: Mark) -> bool {
+    pub(super) fn entry(&self, finished: &FinishedEntries, path: &[u8], mark: Mark) -> bool {
         let (parent, name) = split(path);
         let claim = self.header.claim(parent, name, mark);
         let claims = &finished.claims;
@@ -725,123 +709,7 @@ fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
     at.is_ok_and(|at| claims[at].version == claim.version)
 }
 
-/// What a claim says of an entry with these attributes; `None` for what is never claimed.
-pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
-    let (kind, size) = match attributes.kind {
-        FileKind::File => (0, attributes.size),
-        FileKind::Symlink => (1, 0),
-        FileKind::Fifo => (2, 0),
-        _ => return None,
-    };
-    let mtime_ns = attributes.mtime_ns;
-    Some(Mark {
-        kind,
-        size,
-        mtime_ns,
-    })
-}
-
-/// Likewise of an entry here.
-pub(super) fn local_mark(path: &Path) -> Option<Mark> {
-    let meta = std::fs::symlink_metadata(path).ok()?;
-    let kind = meta.file_type();
-    let (kind, size) = if kind.is_file() {
-        (0, meta.len())
-    } else if kind.is_symlink() {
-        (1, 0)
-    } else if is_fifo(kind) {
-        (2, 0)
-    } else {
-        return None;
-    };
-    Some(Mark {
-        kind,
-        size,
-        mtime_ns: mtime_of(&meta)?,
-    })
-}
-
-/// The time of the last change of what stands under a path here.
-pub(super) fn local_mtime(path: &Path) -> Option<i64> {
-    mtime_of(&std::fs::symlink_metadata(path).ok()?)
-}
-
-fn mtime_of(meta: &std::fs::Metadata) -> Option<i64> {
-    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).ok();
-    match meta.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => nanoseconds(since),
-        Err(before) => nanoseconds(before.duration()).map(|ns| -ns),
-    }
-}
-
-#[cfg(unix)]
-fn is_fifo(kind: std::fs::FileType) -> bool {
-    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
-}
-
-#[cfg(not(unix))]
-fn is_fifo(_: std::fs::FileType) -> bool {
-    false
-}
-
 /// Whether there may be entries that were moved and not claimed.
 fn was_broken_off(earlier: &Earlier) -> bool {
     earlier.was_broken_off || earlier.has_run && !earlier.is_complete
-}
-
-/// Whether what stands at the target looks like the version that is to be moved there.
-pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
-    there.kind == wanted.kind
-        && there.size == wanted.size
-        && is_same_time(there.mtime_ns, wanted.mtime_ns)
-}
-
-/// Whether a time has no part of a second: some file systems keep none.
-fn is_coarse(time_ns: i64) -> bool {
-    time_ns % SECOND_NS == 0
-}
-
-/// Whether a time that was found is the one that was given. Some file systems cut it to 100 ns, to
-/// a microsecond, to a second, or to two.
-pub(crate) fn is_same_time(found: i64, given: i64) -> bool {
-    let cut = |to: i64| given.checked_sub(given.rem_euclid(to));
-    let cuts = [1, 100, 1000, SECOND_NS, 2 * SECOND_NS];
-    cuts.map(cut).contains(&Some(found))
-}
-
-/// What an entry with such a mark counts as.
-pub(super) fn totals_of(mark: Mark) -> Totals {
-    let is_file = mark.kind == 0;
-    Totals {
-        files: u64::from(is_file),
-        others: u64::from(!is_file),
-        bytes: mark.size,
-        directories: 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_the_same_to_the_nanosecond_or_cut_to_seconds() {
-        let given = 7 * SECOND_NS + 5;
-        for found in [given, 7 * SECOND_NS, 6 * SECOND_NS] {
-            assert!(is_same_time(found, given), "{found}");
-        }
-        for found in [
-            given - 1,
-            given + 1,
-            5 * SECOND_NS,
-            8 * SECOND_NS,
-            6 * SECOND_NS + 5,
-        ] {
-            assert!(!is_same_time(found, given), "{found}");
-        }
-        // Whole seconds that are wanted are found as such.
-        assert!(!is_same_time(8 * SECOND_NS, 9 * SECOND_NS + SECOND_NS));
-        assert!(is_same_time(-2 * SECOND_NS, -SECOND_NS - 1));
-        assert!(!is_same_time(0, -1) && !is_same_time(0, i64::MIN));
-    }
 }

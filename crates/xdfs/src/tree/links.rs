@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
 
-use super::alike::{Ends, Pathed};
-use super::journal::{looks_like, mark_of};
-use super::moving::{Report, ends_session};
+use super::moving::Report;
+use super::name_collisions::{BothEnds, Pathed};
+use super::version::{looks_like, mark_of};
 use crate::paths::Attributes;
 
 /// A further name of a file.
@@ -55,7 +55,7 @@ impl FirstNames {
 /// # Errors
 /// The session ended.
 pub(super) fn sound(
-    ends: &dyn Ends,
+    ends: &dyn BothEnds,
     links: Vec<Link>,
     report: &mut Report<'_>,
 ) -> Result<Vec<Link>, Fault> {
@@ -67,13 +67,13 @@ pub(super) fn sound(
         return Ok(links);
     }
     let lost: Vec<Vec<u8>> = lost.into_iter().cloned().collect();
-    let looked = ends.look(&lost)?;
+    let looked = ends.look(&lost);
     let found: BTreeMap<_, _> = lost.iter().map(Vec::as_slice).zip(looked).collect();
     let mut sound = Vec::new();
     for link in links {
         let problem = match found.get(&link.first[..]) {
             None => None,
-            Some(Err(fault)) if ends_session(fault) => return Err(fault.clone()),
+            Some(Err(fault)) if fault.ends_session => return Err(fault.clone()),
             Some(Err(_)) => Some("can't be looked at"),
             Some(Ok(None)) => Some("isn't there"),
             Some(Ok(Some(there))) => match report.marks_suffice && is_it(there, &link) {
@@ -84,7 +84,7 @@ pub(super) fn sound(
         match (problem, report.why_lost(&link.first)) {
             (Some(problem), Some(code)) => {
                 let fault = unsound(&link, code, problem);
-                report.lost(&link.path, &fault);
+                report.fail_permanently(&link.path, &fault);
             }
             _ => sound.push(link),
         }

@@ -3,50 +3,32 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
-use xdfs_proto::{Code, Fault, Limits, Retry};
+use xdfs_proto::pack::{Content, Entry, Failures, Metadata};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
+use super::inspector::PackInspector;
+use super::item::{DeferredMetadata, Item, Kind};
+use super::options::{LARGE_MAX, PACKS_MAX, TreeOptions};
 use super::tracker::{OWNER_ALL, Tracker};
-use super::{LARGE_MAX, Observer, PACKS_MAX, SyncStep, TreeEvent, TreeOptions, TreeResult};
+use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
 use crate::paths::{Attributes, FileKind};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Most entries that are kept to be tried again; what fails beyond them is told at once.
-const AGAIN_MAX: usize = 1 << 20;
+const RETRIES_MAX: usize = 1 << 20;
 /// Longest time to wait before entries are tried again, and the shortest.
-const AGAIN_WAIT_MS: (u32, u32) = (100, 2000);
-
-/// What an entry counts as when it is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    File,
-    Directory,
-    Other,
-    /// A further name of a file.
-    Link,
-    /// Only what is known of an entry that was moved before.
-    Attributes,
-}
-
-/// An entry of a pack: its path, what it counts as, and its bytes.
-#[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
-    pub(super) bytes: u64,
-    /// What a journal says of it.
-    pub(super) mark: Option<Mark>,
-}
+const RETRY_WAIT_MS: (u32, u32) = (100, 2000);
 
 /// An entry that failed, and is to be tried again.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct RetryEntry {
     pub(super) path: Vec<u8>,
     pub(super) mark: Option<Mark>,
     pub(super) fault: Fault,
@@ -54,9 +36,9 @@ pub(super) struct Again {
 
 /// The directories above entries that could not be made, or not replaced: those above first, one
 /// level after the other.
-pub(super) fn levels_above<'a>(again: impl Iterator<Item = &'a Again>) -> Vec<Vec<Vec<u8>>> {
+pub(super) fn levels_above<'a>(again: impl Iterator<Item = &'a RetryEntry>) -> Vec<Vec<Vec<u8>>> {
     let mut levels: Vec<BTreeSet<Vec<u8>>> = Vec::new();
-    for Again { path, fault, .. } in again {
+    for RetryEntry { path, fault, .. } in again {
         if !matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
             continue;
         }
@@ -97,63 +79,9 @@ pub(super) enum Polled<T> {
     Ended,
 }
 
-impl Item {
-    /// What is moved by an entry.
-    pub(super) fn of(entry: &Entry<'_>) -> Self {
-        let (kind, bytes) = match entry.content {
-            Content::File(bytes) => (Kind::File, bytes.len() as u64),
-            Content::Directory => (Kind::Directory, 0),
-            Content::Attributes => (Kind::Attributes, 0),
-            Content::HardLink(_) => (Kind::Link, 0),
-            _ => (Kind::Other, 0),
-        };
-        let kind_number = match entry.content {
-            Content::File(_) => Some(0),
-            Content::Symlink(_) => Some(1),
-            Content::Fifo => Some(2),
-            _ => None,
-        };
-        let mark = kind_number.zip(entry.metadata.mtime_ns);
-        Self {
-            path: entry.path.to_vec(),
-            kind,
-            bytes,
-            mark: mark.map(|(kind, mtime_ns)| Mark {
-                kind,
-                size: bytes,
-                mtime_ns,
-            }),
-        }
-    }
-
-    /// A file that is moved by itself.
-    pub(super) fn large(path: Vec<u8>, bytes: u64, mtime_ns: Option<i64>) -> Self {
-        Self {
-            path,
-            kind: Kind::File,
-            bytes,
-            mark: mtime_ns.map(|mtime_ns| Mark {
-                kind: 0,
-                size: bytes,
-                mtime_ns,
-            }),
-        }
-    }
-
-    /// What is moved by a pack that was made here.
-    pub(super) fn of_pack(pack: &[u8]) -> Vec<Self> {
-        let limits = Limits::default();
-        let entries = PackReader::new(pack, &limits);
-        entries
-            .map_while(Result::ok)
-            .map(|e| Self::of(&e))
-            .collect()
-    }
-}
-
 /// Counts and tells.
 pub(super) struct Report<'a> {
-    observer: &'a mut Observer<'a>,
+    observer: &'a mut dyn Observer,
     pub(super) result: TreeResult,
     began: Instant,
     told: Instant,
@@ -161,7 +89,7 @@ pub(super) struct Report<'a> {
     /// Which directories are whole, if that is wanted.
     pub(super) tracker: Option<Tracker>,
     /// What failed and may pass, while it is kept.
-    again: Option<Vec<Again>>,
+    again: Option<Vec<RetryEntry>>,
     /// Entries that stand at the target may be those that an earlier run moved.
     has_run: bool,
     /// Something failed that may stand under its name all the same.
@@ -176,7 +104,7 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(observer: &'a mut Observer<'a>) -> Self {
+    pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
         let now = Instant::now();
         Self {
             observer,
@@ -223,7 +151,7 @@ impl<'a> Report<'a> {
             Kind::File => totals.files = 1,
             Kind::Directory => totals.directories = 1,
             Kind::Other | Kind::Link => totals.others = 1,
-            Kind::Attributes => {}
+            Kind::Attributes | Kind::Unheard => {}
         }
         totals.bytes = item.bytes;
         let result = &mut self.result;
@@ -237,7 +165,7 @@ impl<'a> Report<'a> {
                 // Each run has to see which file it belongs to.
                 Kind::Link => tracker.settled(&item.path, Ok((totals, None))),
                 Kind::Directory => tracker.made(&item.path, true),
-                Kind::Attributes => {}
+                Kind::Attributes | Kind::Unheard => {}
             }
         }
     }
@@ -265,7 +193,7 @@ impl<'a> Report<'a> {
         } else {
             fault
         };
-        self.tell(&TreeEvent::Failed { path, fault });
+        self.tell(TreeEvent::Failed { path, fault });
     }
 
     /// What is known of an entry couldn't be set. Of a directory that wasn't made it is told why.
@@ -277,7 +205,7 @@ impl<'a> Report<'a> {
     }
 
     /// An entry wasn't moved: it is tried again, or that is told.
-    pub(super) fn missed(
+    pub(super) fn record_failure(
         &mut self,
         path: &[u8],
         is_directory: bool,
@@ -288,7 +216,7 @@ impl<'a> Report<'a> {
             if is_directory {
                 self.unmade.insert(self.random.hash_one(path));
             }
-            self.lost(path, &fault);
+            self.fail_permanently(path, &fault);
             return;
         };
         let is_directory = is_directory || tracker.knows(path);
@@ -297,38 +225,39 @@ impl<'a> Report<'a> {
         // An earlier run may have set the mode of the directory, which was whole.
         let is_closed = fault.code == Code::PermissionDenied && self.has_run;
         if let Some(again) = &mut self.again
-            && again.len() < AGAIN_MAX
+            && again.len() < RETRIES_MAX
             && (is_closed || is_ours || may_pass(&fault))
         {
             let path = path.to_vec();
-            again.push(Again { path, mark, fault });
+            again.push(RetryEntry { path, mark, fault });
         } else if is_directory {
             tracker.made(path, false);
             self.failed(path, &fault);
         } else {
-            self.lost(path, &fault);
+            self.fail_permanently(path, &fault);
         }
     }
 
     /// Likewise of one that is known.
-    pub(super) fn missed_item(&mut self, item: &Item, fault: Fault) {
-        let is_directory = item.kind == Kind::Directory;
-        if item.kind == Kind::Attributes {
-            self.unset(&item.path, &fault);
-        } else {
-            self.missed(&item.path, is_directory, item.mark, fault);
+    pub(super) fn record_item_failure(&mut self, item: &Item, fault: Fault) {
+        match item.kind {
+            Kind::Unheard => {}
+            Kind::Attributes => self.unset(&item.path, &fault),
+            kind => {
+                self.record_failure(&item.path, kind == Kind::Directory, item.mark, fault);
+            }
         }
     }
 
     /// What failed and may pass: those that are tried again as they are, and those that stand at
     /// the target and may be the work of an earlier run. Waits for as long as their faults ask.
     /// With `last` what fails from now on is told at once.
-    pub(super) fn take_again(&mut self, last: bool) -> (Vec<Again>, Vec<Again>) {
+    pub(super) fn take_retries(&mut self, last: bool) -> (Vec<RetryEntry>, Vec<RetryEntry>) {
         let again = match last {
             true => self.again.take(),
             false => self.again.as_mut().map(std::mem::take),
         };
-        let is_there = |a: &Again| a.fault.code == Code::AlreadyExists;
+        let is_there = |a: &RetryEntry| a.fault.code == Code::AlreadyExists;
         let (ours, again): (Vec<_>, Vec<_>) =
             again.unwrap_or_default().into_iter().partition(is_there);
         if !again.is_empty() {
@@ -336,7 +265,7 @@ impl<'a> Report<'a> {
                 Retry::AfterMs(ms) => ms,
                 _ => 0,
             });
-            let (least, most) = AGAIN_WAIT_MS;
+            let (least, most) = RETRY_WAIT_MS;
             let ms = waits.max().unwrap_or(0).clamp(least, most);
             let until = Instant::now() + Duration::from_millis(ms.into());
             while !self.stopped && Instant::now() < until {
@@ -348,7 +277,7 @@ impl<'a> Report<'a> {
     }
 
     /// An entry wasn't moved, and isn't tried again.
-    pub(super) fn lost(&mut self, path: &[u8], fault: &Fault) {
+    pub(super) fn fail_permanently(&mut self, path: &[u8], fault: &Fault) {
         match &mut self.tracker {
             Some(tracker) if tracker.knows(path) => tracker.made(path, false),
             Some(tracker) => tracker.settled(path, Err(())),
@@ -361,7 +290,7 @@ impl<'a> Report<'a> {
     }
 
     /// Paths that are lost are remembered from now on.
-    pub(super) fn keep_lost(&mut self) {
+    pub(super) fn remember_lost(&mut self) {
         self.lost.get_or_insert_default();
     }
 
@@ -372,7 +301,7 @@ impl<'a> Report<'a> {
     }
 
     /// A directory isn't moved, nor anything in it.
-    pub(super) fn lost_directory(&mut self, path: &[u8], fault: &Fault) {
+    pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
         if let Some(tracker) = &mut self.tracker {
             tracker.listed(path, 0, &Totals::default(), true);
             tracker.made(path, false);
@@ -381,24 +310,24 @@ impl<'a> Report<'a> {
     }
 
     /// What fails from now on is tried again.
-    pub(super) fn keep_again(&mut self) {
+    pub(super) fn keep_retries(&mut self) {
         self.again.get_or_insert_default();
     }
 
     /// What is kept to be tried again has failed.
-    pub(super) fn give_up_again(&mut self) {
+    pub(super) fn give_up_retries(&mut self) {
         for again in self.again.take().unwrap_or_default() {
-            self.lost(&again.path, &again.fault);
+            self.fail_permanently(&again.path, &again.fault);
         }
     }
 
     /// Something that the tree goes on without.
     pub(super) fn warn(&mut self, fault: &Fault) {
-        self.tell(&TreeEvent::Warning(fault));
+        self.tell(TreeEvent::Warning(fault));
     }
 
     pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
-        self.tell(&TreeEvent::Step { step, path, from });
+        self.tell(TreeEvent::Step { step, path, from });
     }
 
     /// The next of what others give, while progress is told; `None` if nothing more comes, or the
@@ -433,22 +362,12 @@ impl<'a> Report<'a> {
             self.told = Instant::now();
             self.result.elapsed = self.began.elapsed();
             let result = self.result.clone();
-            self.tell(&TreeEvent::Progress(&result));
+            self.tell(TreeEvent::Progress(&result));
         }
     }
 
-    fn tell(&mut self, event: &TreeEvent<'_>) {
-        let event = match event {
-            TreeEvent::Progress(result) => TreeEvent::Progress(result),
-            TreeEvent::Failed { path, fault } => TreeEvent::Failed { path, fault },
-            TreeEvent::Warning(fault) => TreeEvent::Warning(fault),
-            TreeEvent::Step { step, path, from } => TreeEvent::Step {
-                step: *step,
-                path,
-                from: *from,
-            },
-        };
-        self.stopped |= (self.observer)(event) == ControlFlow::Break(());
+    fn tell(&mut self, event: TreeEvent<'_>) {
+        self.stopped |= self.observer.on_tree(event) == ControlFlow::Break(());
     }
 
     /// The end.
@@ -479,37 +398,12 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A pack that is under way.
-#[derive(Debug)]
-pub(super) struct MovingPack {
-    pub(super) transfer: Transfer,
-    pub(super) items: Vec<Item>,
-}
-
-/// What is kept of a large file beside what its transfer keeps: a pack that sets it once the file
-/// is there.
-pub(super) type Kept = Option<Vec<u8>>;
-
-/// A pack that sets what an entry says of what it names.
-pub(super) fn attributes_of(entry: &Entry<'_>) -> Vec<u8> {
-    let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-    // There is room: the entry came in a pack that is no larger.
-    let _ = pack.entry(&Entry {
-        path: entry.path,
-        metadata: entry.metadata.clone(),
-        content: Content::Attributes,
-    });
-    let (mut memory, length) = pack.finish();
-    memory.truncate(length);
-    memory
-}
-
 /// A large file that is under way.
 #[derive(Debug)]
 struct MovingFile {
     transfer: Transfer,
     item: Item,
-    kept: Kept,
+    kept: DeferredMetadata,
 }
 
 /// Large files that are under way.
@@ -522,7 +416,7 @@ pub(super) struct LargeFiles {
 
 impl LargeFiles {
     /// Adds one.
-    pub(super) fn push(&mut self, item: Item, transfer: Transfer, kept: Kept) {
+    pub(super) fn push(&mut self, item: Item, transfer: Transfer, kept: DeferredMetadata) {
         self.moving.push_back(MovingFile {
             transfer,
             item,
@@ -561,10 +455,10 @@ impl LargeFiles {
                     Some(kept) => self.bare.push((item, kept)),
                 }
             }
-            Err(fault) if ends_session(&fault) => return Err(fault),
+            Err(fault) if fault.ends_session => return Err(fault),
             // Broken off because the observer wants no more: the tree goes on with it later.
             Err(fault) if fault.code == Code::Cancelled && report.is_stopped() => {}
-            Err(fault) => report.missed_item(&item, fault),
+            Err(fault) => report.record_item_failure(&item, fault),
         }
         Ok(())
     }
@@ -609,15 +503,61 @@ impl LargeFiles {
     }
 }
 
-/// Packs that are under way.
-pub(super) struct Packs<T>(VecDeque<T>);
+/// A pack on its way to a target: in a transfer, or carried out here.
+#[derive(Debug)]
+pub(super) enum PackTransfer {
+    Ended(Result<Failures, Fault>),
+    Moving(Box<Transfer>),
+}
 
-impl<T> Packs<T> {
-    pub(super) fn new() -> Self {
-        Self(VecDeque::new())
+impl PackTransfer {
+    /// Whether what came of it can be taken without waiting.
+    pub(super) fn is_over(&mut self) -> bool {
+        match self {
+            Self::Ended(_) => true,
+            Self::Moving(transfer) => is_over(transfer),
+        }
     }
 
-    pub(super) fn push(&mut self, pack: T) {
+    /// Waits for the end, and tells what of it wasn't carried out.
+    pub(super) fn wait(self) -> Result<Failures, Fault> {
+        match self {
+            Self::Ended(result) => result,
+            Self::Moving(transfer) => transfer.wait_for_pack(),
+        }
+    }
+}
+
+/// A pack that is under way, and what is in it.
+#[derive(Debug)]
+pub(super) struct MovingPack {
+    pub(super) transfer: PackTransfer,
+    /// What it has, of one that was made here.
+    pub(super) items: Vec<Item>,
+    /// Of one that was asked for, what sees its content.
+    pub(super) inspector: Option<Arc<PackInspector>>,
+}
+
+/// Names for the next pack, and about what it will have.
+#[derive(Default)]
+pub(super) struct NextRequest {
+    pub(super) names: Vec<Vec<u8>>,
+    pub(super) name_bytes: usize,
+    pub(super) bytes: u64,
+}
+
+impl NextRequest {
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// Packs that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Packs(VecDeque<MovingPack>);
+
+impl Packs {
+    pub(super) fn push(&mut self, pack: MovingPack) {
         self.0.push_back(pack);
     }
 
@@ -631,65 +571,31 @@ impl<T> Packs<T> {
         self.0.is_empty()
     }
 
+    /// The one that was begun first.
+    pub(super) fn take(&mut self) -> Option<MovingPack> {
+        self.0.pop_front()
+    }
+
     /// The one that was begun first, if it ends within a while.
-    pub(super) fn take_soon(&mut self, transfer: impl Fn(&mut T) -> &mut Transfer) -> Option<T> {
-        let first = transfer(self.0.front_mut()?);
-        while first.progress(PROGRESS_INTERVAL).is_some() {}
-        first.is_finished().then(|| self.0.pop_front())?
+    pub(super) fn take_soon(&mut self) -> Option<MovingPack> {
+        if let PackTransfer::Moving(transfer) = &mut self.0.front_mut()?.transfer {
+            while transfer.progress(PROGRESS_INTERVAL).is_some() {}
+            if !transfer.is_finished() {
+                return None;
+            }
+        }
+        self.0.pop_front()
     }
 
     /// The one that was begun first, if it has ended.
-    pub(super) fn take_ended(&mut self, transfer: impl Fn(&mut T) -> &mut Transfer) -> Option<T> {
+    pub(super) fn take_ended(&mut self) -> Option<MovingPack> {
         let first = self.0.front_mut()?;
-        is_over(transfer(first)).then(|| self.0.pop_front())?
+        first.transfer.is_over().then(|| self.0.pop_front())?
     }
-
-    /// The one that was begun first.
-    pub(super) fn take(&mut self) -> Option<T> {
-        self.0.pop_front()
-    }
-}
-
-/// Waits for a pack that was sent.
-///
-/// # Errors
-/// The session ended.
-pub(super) fn wait_for_pack(pack: MovingPack, report: &mut Report<'_>) -> Result<(), Fault> {
-    wait_for_durable_pack(pack, report, || Ok(()))
-}
-
-/// Likewise, with something that is done between the end of the pack and its count.
-///
-/// # Errors
-/// The session ended, or that of `make_durable`.
-pub(super) fn wait_for_durable_pack(
-    pack: MovingPack,
-    report: &mut Report<'_>,
-    make_durable: impl FnOnce() -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    match pack.transfer.wait_for_pack() {
-        Ok(failures) => {
-            make_durable()?;
-            for (number, item) in (0..).zip(&pack.items) {
-                match failures.of(number) {
-                    Some(fault) => report.missed_item(item, fault.clone().path(&item.path)),
-                    None => report.moved(item),
-                }
-            }
-        }
-        Err(fault) if ends_session(&fault) => return Err(fault),
-        Err(fault) => {
-            for item in &pack.items {
-                report.missed_item(item, fault.clone());
-            }
-        }
-    }
-    report.progress();
-    Ok(())
 }
 
 /// Whether a transfer has ended, so that what came of it can be taken without waiting.
-pub(super) fn is_over(transfer: &mut Transfer) -> bool {
+fn is_over(transfer: &mut Transfer) -> bool {
     while transfer.progress(Duration::ZERO).is_some() {}
     transfer.is_finished()
 }
@@ -701,17 +607,6 @@ fn may_pass(fault: &Fault) -> bool {
             fault.code,
             Code::Busy | Code::DeadlineExceeded | Code::IntegrityMismatch | Code::SourceChanged
         )
-}
-
-/// Whether nothing more can be moved after a fault.
-pub(super) fn ends_session(fault: &Fault) -> bool {
-    matches!(
-        fault.code,
-        Code::ConnectionLost
-            | Code::ConnectionRefused
-            | Code::ShuttingDown
-            | Code::ProtocolViolation
-    )
 }
 
 /// How a pack, or a large file, is transferred.

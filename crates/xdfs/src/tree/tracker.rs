@@ -1,17 +1,19 @@
-//! Which directories of a tree are whole, while it is moved: all their entries are settled, and all
-//! directories below them are whole. Then nothing more is made in them, so that their metadata can
-//! be set, and one claim stands for everything in them.
+//! Which directories of a tree are complete, while it is moved: all their entries are settled, and
+//! all directories below them are complete. Then nothing more is made in them, so that their
+//! metadata can be set, and one claim stands for everything in them.
 //!
-//! What is kept in memory are the directories that aren't whole: the edge of the walk.
+//! What is kept in memory are the directories that aren't complete: the edge of the walk.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use xdfs_store::tree_journal::{Finished, Header, Mark, Record, Totals};
 
+use crate::paths::Attributes;
+
 /// What the owner of a directory needs to make something in it.
 pub(super) const OWNER_ALL: u32 = 0o700;
 
-/// What is known of a directory that isn't whole.
+/// What is known of a directory that isn't complete.
 #[derive(Debug, Default)]
 struct Directory {
     /// Entries that were given out; `None` until all are.
@@ -26,7 +28,7 @@ struct Directory {
     /// Something in it failed.
     has_failed: bool,
     totals: Totals,
-    known: Option<Known>,
+    known: Option<DirectoryMetadata>,
     entries: Entries,
 }
 
@@ -46,18 +48,28 @@ struct Entries {
 
 /// What is to be set of a directory, where the tree's source doesn't tell it later.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct DirectoryMetadata {
     pub(super) mode: u32,
     pub(super) mtime_ns: i64,
-    /// Owner and group, if it gets none with its name.
-    pub(super) owner: Option<(u32, u32)>,
+    /// Owner and group.
+    pub(super) owner: (u32, u32),
+}
+
+impl From<&Attributes> for DirectoryMetadata {
+    fn from(attributes: &Attributes) -> Self {
+        Self {
+            mode: attributes.mode,
+            mtime_ns: attributes.mtime_ns,
+            owner: (attributes.uid, attributes.gid),
+        }
+    }
 }
 
 /// A directory in which nothing more is made.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct CompletedDirectory {
     pub(super) path: Vec<u8>,
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<DirectoryMetadata>,
     /// The time that it is given.
     pub(super) mtime_ns: Option<i64>,
     totals: Totals,
@@ -69,7 +81,7 @@ pub(super) struct Whole {
     entries: Entries,
 }
 
-impl Whole {
+impl CompletedDirectory {
     /// The mode that it is given. Who owns it may go on in it as long as something is left to do.
     pub(super) fn mode(&self, mode: u32) -> u32 {
         match self.has_failed {
@@ -111,13 +123,13 @@ impl Claims {
 pub(super) struct Tracker {
     directories: HashMap<Vec<u8>, Directory>,
     /// Those below stand before those above.
-    whole: Vec<Whole>,
-    /// Whole directories below which something failed after all.
+    completed: Vec<CompletedDirectory>,
+    /// Complete directories below which something failed after all.
     spoiled: HashSet<Vec<u8>>,
     /// Whether there is a journal.
     claims: bool,
     finished: BTreeMap<Vec<u8>, Finished>,
-    /// Entries of directories that are whole and can't be claimed.
+    /// Entries of directories that are complete and can't be claimed.
     loose: Vec<(Vec<u8>, Entries)>,
     /// Entries that were settled since claims were taken.
     fresh: u64,
@@ -181,11 +193,11 @@ impl Tracker {
     }
 
     /// A directory was found, with what is to be set of it.
-    pub(super) fn found(&mut self, path: &[u8], known: Known) {
+    pub(super) fn found(&mut self, path: &[u8], known: DirectoryMetadata) {
         self.directory(path).known = Some(known);
     }
 
-    /// Whether the path is that of a directory that isn't whole.
+    /// Whether the path is that of a directory that isn't complete.
     pub(super) fn knows(&self, path: &[u8]) -> bool {
         self.directories.contains_key(path)
     }
@@ -207,24 +219,21 @@ impl Tracker {
         self.directory(split(path).0).is_open = true;
     }
 
-    /// Directories that became whole, if there are at least `least`; those below first.
-    pub(super) fn take_whole(&mut self, least: usize) -> Vec<Whole> {
-        if self.whole.len() < least.max(1) {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.whole)
+    /// Directories that became complete; those below first.
+    pub(super) fn take_completed(&mut self) -> Vec<CompletedDirectory> {
+        std::mem::take(&mut self.completed)
     }
 
-    /// The metadata of a whole directory are set, or could not be.
-    pub(super) fn closed(&mut self, whole: Whole, is_well: bool) {
-        let Whole {
+    /// The metadata of a complete directory are set, or could not be.
+    pub(super) fn closed(&mut self, completed: CompletedDirectory, is_well: bool) {
+        let CompletedDirectory {
             path,
             mtime_ns,
             totals,
             is_open,
             entries,
             ..
-        } = whole;
+        } = completed;
         let is_spoiled = self.spoiled.remove(&path);
         if !is_well {
             let mut above: &[u8] = &path;
@@ -275,12 +284,12 @@ impl Tracker {
         }
     }
 
-    /// Directories that never became whole, those below first.
-    pub(super) fn take_rest(&mut self) -> Vec<Whole> {
+    /// Directories that never became complete, those below first.
+    pub(super) fn take_rest(&mut self) -> Vec<CompletedDirectory> {
         let rest = std::mem::take(&mut self.directories).into_iter();
         let rest = rest.filter(|(_, directory)| directory.is_made);
         let mut rest: Vec<_> = rest
-            .map(|(path, directory)| Whole {
+            .map(|(path, directory)| CompletedDirectory {
                 path,
                 known: directory.known,
                 mtime_ns: directory.known.map(|known| known.mtime_ns),
@@ -302,7 +311,7 @@ impl Tracker {
         self.directories.entry(path.to_vec()).or_default()
     }
 
-    /// Looks whether a directory is whole, and those above it.
+    /// Looks whether a directory is complete, and those above it.
     fn close(&mut self, path: &[u8]) {
         let mut path = path;
         loop {
@@ -318,7 +327,7 @@ impl Tracker {
             };
             let mut totals = directory.totals;
             totals.directories += 1;
-            self.whole.push(Whole {
+            self.completed.push(CompletedDirectory {
                 path: owned,
                 known: directory.known,
                 mtime_ns: directory.known.map(|known| known.mtime_ns),
@@ -373,9 +382,9 @@ mod tests {
         tracker.settled(path.as_bytes(), Ok((FILE, Some(MARK))));
     }
 
-    fn paths(whole: &[Whole]) -> Vec<String> {
-        let text = |w: &Whole| String::from_utf8(w.path.clone()).unwrap();
-        whole.iter().map(text).collect()
+    fn paths(completed: &[CompletedDirectory]) -> Vec<String> {
+        let text = |w: &CompletedDirectory| String::from_utf8(w.path.clone()).unwrap();
+        completed.iter().map(text).collect()
     }
 
     fn finished(claims: Claims) -> Vec<(String, u64)> {
@@ -390,7 +399,7 @@ mod tests {
     }
 
     /// A tree `a/{1,2}`, `a/b/3`, told in an odd order.
-    fn tell(tracker: &mut Tracker, is_well: bool) -> Vec<Whole> {
+    fn tell(tracker: &mut Tracker, is_well: bool) -> Vec<CompletedDirectory> {
         let none = Totals::default();
         tracker.made(b"", true);
         file(tracker, "a/1");
@@ -401,22 +410,22 @@ mod tests {
         } else {
             tracker.settled(b"a/b/3", Err(()));
         }
-        assert!(tracker.take_whole(1).is_empty());
+        assert!(tracker.take_completed().is_empty());
         tracker.made(b"a/b", true);
         tracker.made(b"a", true);
-        assert_eq!(paths(&tracker.take_whole(1)), ["a/b"]);
+        assert_eq!(paths(&tracker.take_completed()), ["a/b"]);
         tracker.listed(b"a", 3, &none, true);
         file(tracker, "a/2");
-        tracker.take_whole(1)
+        tracker.take_completed()
     }
 
     #[test]
     fn directories_are_whole_from_below() {
         let mut tracker = Tracker::new(true);
-        let whole = tell(&mut tracker, true);
-        assert_eq!(paths(&whole), ["a", ""]);
-        for whole in whole {
-            tracker.closed(whole, true);
+        let completed = tell(&mut tracker, true);
+        assert_eq!(paths(&completed), ["a", ""]);
+        for completed in completed {
+            tracker.closed(completed, true);
         }
         assert_eq!(finished(tracker.take_claims()), [("a".to_owned(), 3)]);
         assert!(
@@ -427,8 +436,8 @@ mod tests {
     #[test]
     fn what_failed_keeps_those_above_open() {
         let mut tracker = Tracker::new(true);
-        for whole in tell(&mut tracker, false) {
-            tracker.closed(whole, true);
+        for completed in tell(&mut tracker, false) {
+            tracker.closed(completed, true);
         }
         // What didn't fail is claimed by itself.
         let claims = tracker.take_claims().records(&HEADER);
@@ -450,9 +459,9 @@ mod tests {
             tracker.listed(name, 1, &none, true);
         }
         tracker.listed(b"", 3, &none, true);
-        for whole in tracker.take_whole(1) {
-            let is_well = whole.path != b"z";
-            tracker.closed(whole, is_well);
+        for completed in tracker.take_completed() {
+            let is_well = completed.path != b"z";
+            tracker.closed(completed, is_well);
         }
         assert_eq!(finished(tracker.take_claims()), [("x".to_owned(), 1)]);
     }
@@ -472,20 +481,20 @@ mod tests {
         tracker.made(b"d", true);
         file(&mut tracker, "d/f");
         tracker.listed(b"d", 1, &none, true);
-        let whole = tracker.take_whole(1);
+        let completed = tracker.take_completed();
         assert!(
             tracker.take_claims().records(&HEADER).is_empty(),
             "its metadata aren't set"
         );
-        for whole in whole {
-            tracker.closed(whole, true);
+        for completed in completed {
+            tracker.closed(completed, true);
         }
         assert_eq!(finished(tracker.take_claims()), [("d".to_owned(), 1)]);
         // What an earlier run did counts too; what never ends is left over.
         tracker.made(b"e", true);
         tracker.listed(b"e", 0, &FILE, true);
-        for whole in tracker.take_whole(1) {
-            tracker.closed(whole, true);
+        for completed in tracker.take_completed() {
+            tracker.closed(completed, true);
         }
         assert_eq!(finished(tracker.take_claims()), [("e".to_owned(), 1)]);
         assert_eq!(paths(&tracker.take_rest()), [""]);

@@ -8,7 +8,10 @@ use xdfs::{
     Call, Code, DigestKind, Fault, LocalPlace, Retry, Side, TransferOptions, TransferResult,
 };
 use xdfs_proto::digest::{Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Frame, Offer, Request, Resume, Scope};
+use xdfs_proto::frame::{
+    Accept, Ack, AnswerPart, CallRequest, Cancel, Exception, Frame, Offer, Published, Repeat,
+    Request, Resume, Scope,
+};
 use xdfs_proto::{ByteRange, FileId};
 
 use crate::peer::{Peer, accept, block_header, digest, eofr, hole, join, offer, session_ok};
@@ -103,10 +106,10 @@ fn a_hole_over_what_is_held() {
     damaged.check ^= 1;
     peer.raw(&damaged.encode());
     peer.raw(&[7; 4096]);
-    assert!(matches!(peer.frame(), Frame::Repeat { .. }));
+    assert!(matches!(peer.frame(), Frame::Repeat(_)));
     peer.send(&hole(0, 8192));
     peer.send(&eofr(10_000, digest(&content)));
-    assert!(matches!(peer.frame(), Frame::Published { .. }));
+    assert!(matches!(peer.frame(), Frame::Published(_)));
     assert!(std::fs::read(stage.folders.there("file")).unwrap() == content);
     stage.still_serves();
 }
@@ -121,7 +124,7 @@ fn a_header_that_was_changed_on_the_way() {
         let mut header = block_header(4096, &[7; 4096]).encode();
         header[byte] ^= 1 << (byte % 8);
         peer.raw(&header);
-        let Frame::Exception { scope, fault } = peer.frame() else {
+        let Frame::Exception(Exception { scope, fault }) = peer.frame() else {
             panic!("byte {byte}");
         };
         assert_eq!(scope, Scope::Channel);
@@ -208,8 +211,8 @@ fn more_files_at_once_than_allowed() {
     assert_fault(&fault, Code::LimitExceeded, Side::Remote, "/4");
     // Rule S-33: the same may be offered here after that time, with a new number.
     assert!(matches!(fault.retry, Retry::AfterMs(_)), "{fault}");
-    peer.send(&Frame::Cancel { file: FileId(1) });
-    assert!(matches!(peer.frame(), Frame::Cancel { .. }));
+    peer.send(&Frame::Cancel(Cancel { file: FileId(1) }));
+    assert!(matches!(peer.frame(), Frame::Cancel(_)));
     peer.send(&Frame::Xftsmu(Offer {
         file: FileId(5),
         ..offer("/4", Some(10))
@@ -243,7 +246,7 @@ fn blocks_that_come_twice_are_dropped() {
     peer.block(0, &[9; 4096]);
     peer.send(&eofr(10_000, digest(&content)));
     match peer.frame() {
-        Frame::Published { length, .. } => assert_eq!(length, 10_000),
+        Frame::Published(Published { length, .. }) => assert_eq!(length, 10_000),
         other => panic!("{other:?}"),
     }
     // Late ones change nothing either.
@@ -266,7 +269,7 @@ fn a_wrong_check_value_is_asked_for_again() {
     send_block(&mut peer, &content, 2);
     peer.send(&eofr(10_000, digest(&content)));
     match peer.frame() {
-        Frame::Repeat { range, .. } => assert_eq!(
+        Frame::Repeat(Repeat { range, .. }) => assert_eq!(
             range,
             ByteRange {
                 start: 4096,
@@ -277,7 +280,7 @@ fn a_wrong_check_value_is_asked_for_again() {
     }
     assert!(!stage.folders.there("file").exists());
     send_block(&mut peer, &content, 1);
-    assert!(matches!(peer.frame(), Frame::Published { .. }));
+    assert!(matches!(peer.frame(), Frame::Published(_)));
     assert!(std::fs::read(stage.folders.there("file")).unwrap() == content);
     stage.still_serves();
 }
@@ -293,8 +296,8 @@ fn check_values_that_are_always_wrong_fail_the_file() {
         peer.raw(&header.encode());
         peer.raw(&[1; 4096]);
         match peer.frame() {
-            Frame::Repeat { .. } => {}
-            Frame::Exception { scope, fault } => {
+            Frame::Repeat(_) => {}
+            Frame::Exception(Exception { scope, fault }) => {
                 assert_eq!(scope, Scope::File(FileId(1)));
                 break fault;
             }
@@ -445,13 +448,13 @@ fn a_server_that_claims_what_it_cannot_have() {
 #[test]
 fn a_server_that_publishes_before_the_end() {
     let fault = hostile_server(218, false, |peer, frame| {
-        peer.send(&Frame::Published {
+        peer.send(&Frame::Published(Published {
             file: accept_of(&frame).file,
             length: 10_000,
             digest: digest(b""),
             store_wait_permille: 0,
             failures: xdfs_proto::pack::Failures::default(),
-        });
+        }));
     });
     assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
 }
@@ -459,9 +462,9 @@ fn a_server_that_publishes_before_the_end() {
 #[test]
 fn a_server_that_acknowledges_what_was_not_sent() {
     let fault = hostile_server(219, false, |peer, _| {
-        peer.send(&Frame::Ack {
+        peer.send(&Frame::Ack(Ack {
             data_frames: 1 << 40,
-        });
+        }));
     });
     assert_eq!(fault.code, Code::ProtocolViolation, "{fault}");
 }
@@ -471,14 +474,14 @@ fn a_server_that_publishes_something_else() {
     let fault = hostile_server(220, false, |peer, frame| {
         let accept = accept_of(&frame);
         peer.send(&Frame::Accept(accept.clone()));
-        assert!(matches!(peer.frame(), Frame::Eofr { .. }));
-        peer.send(&Frame::Published {
+        assert!(matches!(peer.frame(), Frame::Eofr(_)));
+        peer.send(&Frame::Published(Published {
             file: accept.file,
             length: 10_000,
             digest: digest(b"something else"),
             store_wait_permille: 0,
             failures: xdfs_proto::pack::Failures::default(),
-        });
+        }));
     });
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
 }
@@ -542,7 +545,7 @@ fn a_server_that_decides_what_becomes_of_the_target() {
         assert!(matches!(peer.frame(), Frame::Accept(_)));
         peer.block(0, &[1; 4096]);
         peer.send(&eofr(4096, digest(&[1; 4096])));
-        assert!(matches!(peer.frame(), Frame::Published { .. }));
+        assert!(matches!(peer.frame(), Frame::Published(_)));
     });
     assert_eq!(result.unwrap().bytes, 4096);
     assert!(target == [1; 4096]);
@@ -591,23 +594,23 @@ fn a_path_that_a_server_tells_is_not_asked_for() {
     let options = TransferOptions::default();
     let (result, _) = foreign_server(226, false, &options, |peer, frame| {
         let refusal = Fault::new(Code::AlreadyExists, "open the target", "it exists already");
-        peer.send(&Frame::Exception {
+        peer.send(&Frame::Exception(Exception {
             scope: Scope::File(accept_of(&frame).file),
             fault: refusal.path("/srv/elsewhere"),
-        });
-        let Frame::Xpathm { id, call } = peer.frame() else {
+        }));
+        let Frame::Xpathm(CallRequest { id, call: Ok(call) }) = peer.frame() else {
             panic!("it doesn't look whether that is the same")
         };
         match call {
             Call::Stat { path, .. } => assert_eq!(path, b"/x"),
             other => panic!("{other:?}"),
         }
-        peer.send(&Frame::Answer {
+        peer.send(&Frame::Answer(AnswerPart {
             id,
             part: 0,
             last: true,
             answer: Err(Fault::new(Code::NotFound, "look at a path", "it is gone")),
-        });
+        }));
     });
     let fault = result.unwrap_err();
     assert_fault(&fault, Code::AlreadyExists, Side::Remote, "/srv/elsewhere");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use xdfs::{Answer, Call, Code, Fault, LocalPlace, Side, TransferOptions};
 use xdfs_proto::CallId;
-use xdfs_proto::frame::{Frame, Scope};
+use xdfs_proto::frame::{AnswerPart, CallRequest, Exception, Frame, Scope, Taken};
 use xdfs_proto::path::PARTS_AHEAD_MAX;
 use xdfs_store::{LocalStore, Store as _};
 
@@ -16,7 +16,7 @@ const fn id(slot: u16, sequence: u32) -> CallId {
 }
 
 fn call(id: CallId, call: Call) -> Frame {
-    Frame::Xpathm { id, call }
+    Frame::Xpathm(CallRequest { id, call: Ok(call) })
 }
 
 fn stat(path: &str) -> Call {
@@ -36,23 +36,23 @@ fn make(path: &str) -> Call {
 
 fn taken(id: CallId, parts: u32) -> Frame {
     let stop = false;
-    Frame::Taken { id, parts, stop }
+    Frame::Taken(Taken { id, parts, stop })
 }
 
 fn answer(id: CallId, part: u32, answer: Answer) -> Frame {
-    Frame::Answer {
+    Frame::Answer(AnswerPart {
         id,
         part,
         last: true,
         answer: Ok(answer),
-    }
+    })
 }
 
 /// The part that comes next: its call, its number, and whether it is the last.
 #[track_caller]
 fn part(peer: &mut Peer) -> (CallId, u32, bool) {
     match peer.frame() {
-        Frame::Answer { id, part, last, .. } => (id, part, last),
+        Frame::Answer(AnswerPart { id, part, last, .. }) => (id, part, last),
         other => panic!("{other:?}"),
     }
 }
@@ -80,8 +80,8 @@ fn what_breaks_the_rules_ends_the_session_alone() {
         }
         let fault = loop {
             match peer.frame() {
-                Frame::Answer { .. } => {}
-                Frame::Exception { fault, .. } => break fault,
+                Frame::Answer(_) => {}
+                Frame::Exception(Exception { fault, .. }) => break fault,
                 other => panic!("{other:?}"),
             }
         };
@@ -136,11 +136,11 @@ fn no_more_parts_come_than_the_peer_has_room_for() {
     }
     peer.send(&taken(id(0, 1), 1));
     assert_eq!(part(&mut peer), (id(0, 1), ahead, false));
-    peer.send(&Frame::Taken {
+    peer.send(&Frame::Taken(Taken {
         id: id(0, 1),
         parts: 2,
         stop: true,
-    });
+    }));
     // Parts that were made by then may come.
     while !part(&mut peer).2 {}
 }
@@ -164,7 +164,7 @@ fn a_server_that_answers_what_was_not_asked_ends_the_session() {
             assert!(matches!(peer.frame(), Frame::Session(_)));
             peer.send(&session_ok(1, crate::peer::BLOCK));
             match peer.frame() {
-                Frame::Xpathm { id, .. } => peer.send(&wrong(id)),
+                Frame::Xpathm(CallRequest { id, .. }) => peer.send(&wrong(id)),
                 other => panic!("{other:?}"),
             }
             peer.hold();
@@ -189,13 +189,13 @@ fn has_it_already(mut peer: Peer, source: &Path, code: Option<Code>) {
         let (id, call) = match peer.next() {
             Heard::Frame(Frame::Xftsmu(offer)) => {
                 let fault = Fault::new(Code::AlreadyExists, "publish", "it is there");
-                peer.send(&Frame::Exception {
+                peer.send(&Frame::Exception(Exception {
                     scope: Scope::File(offer.file),
                     fault: fault.path(&offer.path),
-                });
+                }));
                 continue;
             }
-            Heard::Frame(Frame::Xpathm { id, call }) => (id, call),
+            Heard::Frame(Frame::Xpathm(CallRequest { id, call: Ok(call) })) => (id, call),
             Heard::End => return,
             _ => continue,
         };
@@ -212,12 +212,12 @@ fn has_it_already(mut peer: Peer, source: &Path, code: Option<Code>) {
             }
         };
         let (part, last) = (0, true);
-        peer.send(&Frame::Answer {
+        peer.send(&Frame::Answer(AnswerPart {
             id,
             part,
             last,
             answer,
-        });
+        }));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use xdfs::{Code, Fault, LocalPlace, TransferOptions, TransferResult};
-use xdfs_proto::frame::{Accept, Frame};
+use xdfs_proto::frame::{Accept, Cancel, Eofr, Frame, Published};
 
 use crate::peer::{BLOCK, Peer, accept, block_header, digest, eofr, session_ok};
 use crate::stage::Stage;
@@ -21,10 +21,10 @@ fn a_server_that_publishes_says_so_to_whoever_cancels() {
     bytes.extend_from_slice(&content);
     eofr(4096, digest(&content)).encode(&mut bytes);
     let file = xdfs_proto::FileId(1);
-    Frame::Cancel { file }.encode(&mut bytes);
+    Frame::Cancel(Cancel { file }).encode(&mut bytes);
     peer.raw(&bytes);
     let answer = peer.frame();
-    assert!(matches!(answer, Frame::Published { .. }), "{answer:?}");
+    assert!(matches!(answer, Frame::Published(_)), "{answer:?}");
     assert_eq!(std::fs::read(stage.folders.there("file")).unwrap(), content);
     stage.still_serves();
 }
@@ -52,10 +52,10 @@ fn cancelled_late(
             durable: Vec::new(),
         }));
         let end = peer.frame();
-        assert!(matches!(end, Frame::Eofr { .. }), "{end:?}");
+        assert!(matches!(end, Frame::Eofr(_)), "{end:?}");
         ended.send(()).unwrap();
         let cancel = peer.frame();
-        assert!(matches!(cancel, Frame::Cancel { .. }), "{cancel:?}");
+        assert!(matches!(cancel, Frame::Cancel(_)), "{cancel:?}");
         peer.send(&answer(end));
         peer.hold();
     });
@@ -78,18 +78,18 @@ fn cancelled_late(
 #[test]
 fn a_client_that_cancels_what_is_published_says_that_it_is() {
     let result = cancelled_late(|end| match end {
-        Frame::Eofr {
+        Frame::Eofr(Eofr {
             file,
             length,
             digest,
             ..
-        } => Frame::Published {
+        }) => Frame::Published(Published {
             file,
             length,
             digest,
             store_wait_permille: 0,
             failures: xdfs_proto::pack::Failures::default(),
-        },
+        }),
         other => panic!("{other:?}"),
     });
     assert_eq!(result.unwrap().bytes, 0);
@@ -98,7 +98,7 @@ fn a_client_that_cancels_what_is_published_says_that_it_is() {
 #[test]
 fn a_client_that_cancels_in_time_says_so() {
     let result = cancelled_late(|end| match end {
-        Frame::Eofr { file, .. } => Frame::Cancel { file },
+        Frame::Eofr(Eofr { file, .. }) => Frame::Cancel(Cancel { file }),
         other => panic!("{other:?}"),
     });
     let fault = result.unwrap_err();

@@ -4,7 +4,7 @@
 use xdfs::{Call, Code, Fault, Limits, LocalPlace, Retry, TransferOptions};
 use xdfs_proto::CallId;
 use xdfs_proto::file::{FileCall, FileFlags, FileOwner};
-use xdfs_proto::frame::{Accept, Frame};
+use xdfs_proto::frame::{Accept, AnswerPart, CallRequest, Frame};
 use xdfs_testkit::wait::until;
 
 use crate::leaving::{joining, session};
@@ -65,7 +65,7 @@ fn s31_a_server_that_ends_the_session_while_it_takes_a_file() {
         durable: Vec::new(),
     }));
     // All of it is sent, and whether it was published isn't known.
-    assert!(matches!(peer.frame(), Frame::Eofr { .. }));
+    assert!(matches!(peer.frame(), Frame::Eofr(_)));
     peer.send(&Frame::Eoft);
     assert_ends(&mut peer);
     let fault = finish(transfer.unwrap()).unwrap_err();
@@ -161,12 +161,12 @@ fn s32_open_handles_do_not_hinder_the_end() {
         let mut stage = Stage::new(275);
         stage.folders.make_there("file", 10);
         let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
-        peer.send(&Frame::Xpathm {
+        peer.send(&Frame::Xpathm(CallRequest {
             id: CallId {
                 slot: 0,
                 sequence: 1,
             },
-            call: Call::File(FileCall::Open {
+            call: Ok(Call::File(FileCall::Open {
                 path: b"/file".to_vec(),
                 flags: FileFlags {
                     read: true,
@@ -175,10 +175,10 @@ fn s32_open_handles_do_not_hinder_the_end() {
                 mode: None,
                 owner: FileOwner([1; 16]),
                 identity: None,
-            }),
-        });
+            })),
+        }));
         match peer.frame() {
-            Frame::Answer { answer, .. } => drop(answer.unwrap()),
+            Frame::Answer(AnswerPart { answer, .. }) => drop(answer.unwrap()),
             other => panic!("{other:?}"),
         }
         if by_server {

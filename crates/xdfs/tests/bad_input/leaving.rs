@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use xdfs::{Client, Code, Limits, LocalPlace, TransferOptions};
-use xdfs_proto::frame::Frame;
+use xdfs_proto::frame::{Exception, Frame};
 
 use crate::peer::{BLOCK, Heard, Peer, accept, block_header, join, offer, session_ok};
 use crate::stage::Stage;
@@ -144,7 +144,7 @@ fn channels_that_leave_and_never_go_are_bounded() {
         peer.send(&join(id, accepted.secret, index));
         match peer.frame() {
             Frame::JoinOk => {}
-            Frame::Exception { fault, .. } => return Some(fault),
+            Frame::Exception(Exception { fault, .. }) => return Some(fault),
             other => panic!("{other:?}"),
         }
         // It leaves, and is busy for ever.

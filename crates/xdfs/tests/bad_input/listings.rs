@@ -8,7 +8,7 @@ use xdfs::{
     TreeOptions,
 };
 use xdfs_proto::CallId;
-use xdfs_proto::frame::Frame;
+use xdfs_proto::frame::{AnswerPart, CallRequest, Frame, Taken};
 
 use crate::peer::{BLOCK, Heard, accept, session_ok};
 use crate::support::{Folders, client};
@@ -85,7 +85,7 @@ impl Lie {
         };
         let goes_on = number < ENOUGH;
         let cursor = (self.cursor)(number).to_be_bytes().to_vec();
-        Frame::Answer {
+        Frame::Answer(AnswerPart {
             id,
             part: if self.is_one_call { number } else { 0 },
             last: !(self.is_one_call && goes_on),
@@ -93,7 +93,7 @@ impl Lie {
                 entries: (0..(self.names)(number)).map(entry).collect(),
                 cursor: goes_on.then_some(cursor),
             }),
-        }
+        })
     }
 
     /// A server that tells it to one client, which takes at most [`LISTED_BYTES_MAX`].
@@ -115,19 +115,19 @@ impl Lie {
         loop {
             let (id, is_stopped) = match peer.next() {
                 Heard::End => return,
-                Heard::Frame(Frame::Xpathm { id, call }) => match call {
+                Heard::Frame(Frame::Xpathm(CallRequest { id, call: Ok(call) })) => match call {
                     Call::List { .. } => (id, false),
                     _ => {
-                        peer.send(&Frame::Answer {
+                        peer.send(&Frame::Answer(AnswerPart {
                             id,
                             part: 0,
                             last: true,
                             answer: Ok(Answer::Attributes(attributes(FileKind::Directory))),
-                        });
+                        }));
                         continue;
                     }
                 },
-                Heard::Frame(Frame::Taken { id, stop, .. })
+                Heard::Frame(Frame::Taken(Taken { id, stop, .. }))
                     if self.is_one_call && told <= ENOUGH =>
                 {
                     (id, stop)
@@ -136,12 +136,12 @@ impl Lie {
             };
             if is_stopped {
                 let fault = Fault::new(Code::Cancelled, "list", "nobody wants it");
-                peer.send(&Frame::Answer {
+                peer.send(&Frame::Answer(AnswerPart {
                     id,
                     part: told,
                     last: true,
                     answer: Err(fault),
-                });
+                }));
                 told = ENOUGH + 1;
             } else {
                 peer.send(&self.part(id, told));

@@ -1,7 +1,7 @@
 //! The opening exchange: magic, versions, services, features, frames, joining.
 
 use xdfs::{Code, Side, TransferOptions};
-use xdfs_proto::frame::{BLOCK_HEADER_BYTES, Frame, Scope, block_header_check};
+use xdfs_proto::frame::{Ack, BLOCK_HEADER_BYTES, Cancel, Frame, Scope, block_header_check};
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{FileId, SessionId, SessionSecret};
 
@@ -183,7 +183,7 @@ fn frames_at_the_wrong_time() {
         Frame::JoinOk,
         Frame::Eoft,
         eofr(0, digest(b"")),
-        Frame::Cancel { file: FileId(1) },
+        Frame::Cancel(Cancel { file: FileId(1) }),
     ];
     for frame in &frames {
         let mut peer = Peer::greeted(stage.server.addr);
@@ -195,7 +195,7 @@ fn frames_at_the_wrong_time() {
         Frame::Session(session_request(1)),
         Frame::JoinOk,
         eofr(0, digest(b"")),
-        Frame::Ack { data_frames: 1 },
+        Frame::Ack(Ack { data_frames: 1 }),
     ] {
         let (mut peer, ..) = Peer::in_session(stage.server.addr, 1);
         peer.send(&frame);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use xdfs::{DigestKind, DigestValue, Fault, Limits};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::frame::{
-    BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, Offer,
-    Scope, SessionAccept, SessionRequest, SourceTag, Start,
+    BLOCK_HEADER_BYTES, BlockHeader, Eofr, Exception, FRAME_HEADER_BYTES, Frame, FrameHeader, Hole,
+    JoinRequest, Offer, Scope, SessionAccept, SessionRequest, Start,
 };
 use xdfs_proto::opening::{Answer, Hello, Welcome};
-use xdfs_proto::{ByteRange, ChannelIndex, FileId, SessionId, SessionSecret};
+use xdfs_proto::{ByteRange, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
 
 /// Longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -204,7 +204,7 @@ impl Peer {
     pub(crate) fn frame(&mut self) -> Frame {
         loop {
             match self.next() {
-                Heard::Frame(Frame::Noop | Frame::Ack { .. } | Frame::Durable { .. }) => {}
+                Heard::Frame(Frame::Noop | Frame::Ack(_) | Frame::Durable(_)) => {}
                 Heard::Block => {}
                 Heard::Frame(frame) => return frame,
                 Heard::End => panic!("the other side closed without a word"),
@@ -216,7 +216,7 @@ impl Peer {
     #[track_caller]
     pub(crate) fn exception(&mut self) -> (Scope, Fault) {
         match self.frame() {
-            Frame::Exception { scope, fault } => (scope, fault),
+            Frame::Exception(Exception { scope, fault }) => (scope, fault),
             other => panic!("{other:?}"),
         }
     }
@@ -245,7 +245,7 @@ impl Peer {
         loop {
             match self.next() {
                 Heard::End => return,
-                Heard::Frame(Frame::Noop | Frame::Ack { .. } | Frame::Durable { .. }) => {}
+                Heard::Frame(Frame::Noop | Frame::Ack(_) | Frame::Durable(_)) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -344,17 +344,17 @@ pub(crate) fn digest(bytes: &[u8]) -> DigestValue {
 }
 
 pub(crate) fn eofr(length: u64, digest: DigestValue) -> Frame {
-    Frame::Eofr {
+    Frame::Eofr(Eofr {
         file: FileId(1),
         length,
         digest,
         store_wait_permille: 0,
-    }
+    })
 }
 
 pub(crate) fn hole(start: u64, end: u64) -> Frame {
-    Frame::Hole {
+    Frame::Hole(Hole {
         file: FileId(1),
         range: ByteRange { start, end },
-    }
+    })
 }

@@ -22,7 +22,7 @@ fn sync(scene: &Scene, client: &Client, delta: bool) -> (SyncResult, Vec<Code>) 
         ..SyncOptions::default()
     };
     let tree = scene.folders.here("tree");
-    let result = client.sync_to(&tree, b"e", &options, &mut |event| {
+    let result = client.sync_to(&tree, b"e", &options, &mut |event: TreeEvent<'_>| {
         if let TreeEvent::Failed { fault, .. } = event {
             failed.push(fault.code);
         }

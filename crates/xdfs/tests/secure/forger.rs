@@ -301,11 +301,11 @@ fn trees_are_right_or_lack_what_was_changed() {
                 forger.begin();
             };
             let up = if by_sync {
-                let result = client.sync_to(&source, b"/copy", &sync, &mut |_| CONTINUE);
+                let result = client.sync_to(&source, b"/copy", &sync, &mut xdfs::Silent);
                 result.unwrap().tree
             } else {
                 client
-                    .upload_tree(&source, b"/copy", &options, &mut |_| CONTINUE)
+                    .upload_tree(&source, b"/copy", &options, &mut xdfs::Silent)
                     .unwrap()
             };
             check(up, &there);
@@ -314,11 +314,11 @@ fn trees_are_right_or_lack_what_was_changed() {
             make_tree(&there, with_large);
             let back = world.path("client/back");
             let down = if by_sync {
-                let result = client.sync_from(b"/copy", &back, &sync, &mut |_| CONTINUE);
+                let result = client.sync_from(b"/copy", &back, &sync, &mut xdfs::Silent);
                 result.unwrap().tree
             } else {
                 client
-                    .download_tree(b"/copy", &back, &options, &mut |_| CONTINUE)
+                    .download_tree(b"/copy", &back, &options, &mut xdfs::Silent)
                     .unwrap()
             };
             check(down, &back);

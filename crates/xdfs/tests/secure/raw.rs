@@ -9,7 +9,7 @@ use std::path::Path;
 use rustls::{ClientConnection, StreamOwned};
 use xdfs::security::TrustPolicy;
 use xdfs::{Code, Fault, Limits};
-use xdfs_proto::frame::{AuthRequest, SessionAccept, SessionRequest, Start};
+use xdfs_proto::frame::{AuthRequest, Exception, SessionAccept, SessionRequest, Start};
 use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose, take_frame};
 use xdfs_proto::{Frame, SessionId, SessionSecret};
 use xdfs_security::Method;
@@ -90,7 +90,7 @@ impl Raw {
     pub(crate) fn exception(&mut self) -> Fault {
         loop {
             match take_frame(&self.input, &Limits::default()).unwrap() {
-                Some((Frame::Exception { fault, .. }, _)) => return fault,
+                Some((Frame::Exception(Exception { fault, .. }), _)) => return fault,
                 Some((_, used)) => drop(self.input.drain(..used)),
                 None => self.fill().unwrap(),
             }

@@ -306,7 +306,7 @@ fn a_sync_that_is_stopped_goes_on() {
             ..delta()
         };
         let mut events = 0;
-        let ended = stage.sync_by(&options, &mut |event| {
+        let ended = stage.sync_by(&options, &mut |event: TreeEvent<'_>| {
             events += usize::from(matches!(event, TreeEvent::Progress(_)));
             if events > 3 {
                 ControlFlow::Break(())
@@ -343,7 +343,7 @@ fn what_stands_in_the_place_of_a_large_file_stays_until_that_is_there() {
             ..SyncOptions::default()
         };
         let mut events = 0;
-        let ended = stage.sync_by(&options, &mut |event| {
+        let ended = stage.sync_by(&options, &mut |event: TreeEvent<'_>| {
             events += usize::from(matches!(event, TreeEvent::Progress(_)));
             if events > 3 {
                 ControlFlow::Break(())

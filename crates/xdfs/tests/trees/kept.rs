@@ -1,7 +1,7 @@
 //! Trees that arrive as they were.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -34,6 +34,28 @@ fn a_tree_with_everything_arrives_as_it_was() {
     assert_eq!(failed, []);
     assert_eq!((again.files, again.directories, again.others), (13, 8, 5));
     assert_eq!(again.bytes, result.bytes);
+    assert_same(&source, &back);
+}
+
+#[test]
+fn a_tree_that_is_named_by_a_link_keeps_the_mode_of_its_root() {
+    let folders = Folders::new(1);
+    let server = Serving::start(&folders.root(), |_| {});
+    let client = client(server.addr, |_| {});
+    let source = folders.here("tree");
+    wide_tree(&source, 1, 2, 100);
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o700)).unwrap();
+    let link = folders.here("link");
+    symlink(&source, &link).unwrap();
+    let options = TreeOptions::default();
+    let (_, failed) = up(&client, &link, "/there", &options).unwrap();
+    assert_eq!(failed, []);
+    // Its mode and its times among the rest.
+    assert_same(&source, &folders.root().join("there"));
+    let at_server = folders.root().join("link");
+    symlink("there", &at_server).unwrap();
+    let back = folders.here("back");
+    down(&client, "/link", &back, &options).unwrap();
     assert_same(&source, &back);
 }
 

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use xdfs::{Code, SyncOptions, TreeEvent};
-use xdfs_proto::frame::FRAME_HEADER_BYTES;
+use xdfs_proto::frame::{CallRequest, FRAME_HEADER_BYTES};
 use xdfs_proto::path::Call;
 use xdfs_proto::{CallId, DigestKind, Frame};
 
@@ -32,19 +32,19 @@ const AT: usize = FRAME_HEADER_BYTES + 6;
 /// a slot, a number below 2^16, and the operation.
 fn may_begin(bytes: &[u8]) -> bool {
     let mut frame = Vec::new();
-    Frame::Xpathm {
+    Frame::Xpathm(CallRequest {
         id: CallId {
             slot: 0,
             sequence: 1,
         },
-        call: Call::Signatures {
+        call: Ok(Call::Signatures {
             path: Vec::new(),
             digest: DigestKind::None,
             block_bytes: 1024,
             first: 0,
             count: 1,
-        },
-    }
+        }),
+    })
     .encode(&mut frame);
     let is_free = |at: usize| matches!(at, 7 | 9 | 12 | 13);
     let mut seen = bytes.iter().take(AT + 1).enumerate();

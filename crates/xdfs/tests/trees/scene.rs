@@ -16,9 +16,12 @@ pub(crate) fn up(
     options: &TreeOptions,
 ) -> Result<(TreeResult, Failed), Fault> {
     let mut failed = Vec::new();
-    let result = client.upload_tree(source, target.as_bytes(), options, &mut |event| {
-        note(&event, &mut failed)
-    })?;
+    let result = client.upload_tree(
+        source,
+        target.as_bytes(),
+        options,
+        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
+    )?;
     assert_eq!(result.failed, failed.len() as u64);
     Ok((result, failed))
 }
@@ -31,9 +34,12 @@ pub(crate) fn down(
     options: &TreeOptions,
 ) -> Result<(TreeResult, Failed), Fault> {
     let mut failed = Vec::new();
-    let result = client.download_tree(source.as_bytes(), target, options, &mut |event| {
-        note(&event, &mut failed)
-    })?;
+    let result = client.download_tree(
+        source.as_bytes(),
+        target,
+        options,
+        &mut |event: TreeEvent<'_>| note(&event, &mut failed),
+    )?;
     assert_eq!(result.failed, failed.len() as u64);
     Ok((result, failed))
 }

@@ -344,7 +344,7 @@ fn what_is_no_large_file_any_more_is_left_out() {
     for ((path, fault), name) in failed.iter().zip(others) {
         assert_eq!(path, name.as_bytes());
         assert_eq!(fault.code, Code::SourceChanged, "{fault}");
-        assert_eq!(fault.cause, "it is no large file any more");
+        assert_eq!(fault.cause, "it is not a large file any more");
     }
     let [(path, fault)] = further else {
         panic!("{further:?}")

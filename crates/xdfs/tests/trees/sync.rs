@@ -102,7 +102,7 @@ impl Stage {
     pub(crate) fn sync_by(
         &self,
         options: &SyncOptions,
-        observer: &mut xdfs::Observer<'_>,
+        observer: &mut dyn xdfs::Observer,
     ) -> Result<SyncResult, Fault> {
         match self.way {
             Way::Up => {

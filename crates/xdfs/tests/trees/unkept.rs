@@ -91,6 +91,14 @@ fn a_journal_that_has_no_room_still_says_where_the_tree_goes() {
         assert_eq!(run.failed, []);
         assert_eq!(run.result.unwrap().failed, 0);
         assert_same(&scene.source(), &scene.target());
+        // On a busy machine it may take until claims are due, for which there is no room either:
+        // that is told. With room the same command leaves nothing behind in any case.
+        assert!(scene.found().is_empty() || !run.warnings.is_empty());
+        small.remount("size=4m");
+        let run = scene.run(&scene.options(), u64::MAX);
+        assert_eq!(run.failed, []);
+        assert_eq!(run.result.unwrap().failed, 0);
+        assert_same(&scene.source(), &scene.target());
         assert!(scene.found().is_empty());
     }
 }
@@ -246,7 +254,7 @@ fn a_target_that_is_no_directory_is_said_to_be_there() {
     ] {
         assert_eq!(
             fault.to_string(),
-            "remote copy a tree '/file': it is no directory"
+            "remote copy a tree '/file': not a directory"
         );
     }
 }

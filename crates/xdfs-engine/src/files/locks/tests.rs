@@ -31,7 +31,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         Self {
-            locks: Locks::new(u64::MAX),
+            locks: Locks::new(u64::MAX, crate::environment::System::shared()),
             now: Instant::now(),
         }
     }

@@ -13,9 +13,9 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
+use xdfs_proto::SourceTag;
 use xdfs_proto::digest::{BlockHasher, DigestKind};
 use xdfs_proto::frame::Resume;
-use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{Code, Fault, FileId};
 use xdfs_store::{OpenedSink, PackHow, SinkRequest, Store};
 

@@ -2,7 +2,7 @@
 
 use xdfs_proto::Limits;
 use xdfs_proto::pack::{
-    Content, Entry, Failures, Keep, Metadata, Owner, PackReader, PackWriter, Wish,
+    Content, Entry, Failures, Keep, Metadata, Owner, PackReader, PackRequest, PackWriter,
 };
 use xdfs_proto::path::Call;
 
@@ -39,13 +39,13 @@ fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures
 
 /// What each name is answered by: its content, or the code of the fault and its path.
 fn take(store: &dyn Store, root: &str, names: &[&str]) -> Result<Vec<String>, Fault> {
-    let wish = Wish {
+    let request = PackRequest {
         keep: Keep::default(),
         file_bytes_max: 1 << 16,
         names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };
     let mut writer = PackWriter::new(Vec::new(), 1 << 20);
-    store.read_pack(root.as_bytes(), &wish, &mut writer)?;
+    store.read_pack(root.as_bytes(), &request, &mut writer)?;
     let (buffer, len) = writer.finish();
     let limits = Limits::default();
     let entries = PackReader::new(&buffer[..len], &limits).map(Result::unwrap);

@@ -12,7 +12,7 @@ use xdfs_proto::Limits;
 use xdfs_proto::delta::{Seed, SeedPiece};
 use xdfs_proto::digest::FragmentState;
 use xdfs_proto::file::FileFlags;
-use xdfs_proto::pack::{Content, Entry, Keep, Metadata, PackReader, PackWriter, Wish};
+use xdfs_proto::pack::{Content, Entry, Keep, Metadata, PackReader, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_store::FileRequest;
 
@@ -461,13 +461,13 @@ fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden
     let joined = names.iter().map(component).collect::<Vec<_>>().join("/");
     let mut all: Vec<Vec<u8>> = names.iter().map(|n| component(n).into()).collect();
     all.push(joined.into());
-    let wish = Wish {
+    let request = PackRequest {
         keep: Keep::default(),
         file_bytes_max: 1 << 16,
         names: all,
     };
     let mut writer = PackWriter::new(Vec::new(), 1 << 20);
-    if store.read_pack(root, &wish, &mut writer).is_err() {
+    if store.read_pack(root, &request, &mut writer).is_err() {
         return;
     }
     let (buffer, len) = writer.finish();

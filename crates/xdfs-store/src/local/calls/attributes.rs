@@ -83,7 +83,7 @@ pub(super) fn truncate(paths: &Paths<'_>, asked: &[u8], length: u64) -> Result<(
     match meta.kind {
         FileKind::Regular => {}
         FileKind::Directory => {
-            return Err(Fault::new(Code::IsDirectory, "", "it is a directory").path(asked));
+            return Err(Fault::new(Code::IsDirectory, "", "is a directory").path(asked));
         }
         kind => {
             let cause = format!("it is {kind}, not a regular file");

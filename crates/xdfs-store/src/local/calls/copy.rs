@@ -2,12 +2,13 @@
 //! system where it can do that.
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::{Resume, SourceTag};
-use xdfs_proto::{ByteRange, Fault};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{ByteRange, Fault, SourceTag};
 
+use super::super::sink;
 use super::super::source::LocalSource;
+use super::super::store::LocalStore;
 use super::super::target::Target;
-use super::super::{LocalStore, sink};
 use super::Paths;
 use crate::{Sink, SinkRequest, Source};
 

@@ -15,7 +15,8 @@ use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_sys::fs::{Dir, FileKind, Handle, Meta, OpenHow};
 
-use super::super::{LocalStore, path};
+use super::super::path;
+use super::super::store::LocalStore;
 use super::{Paths, attributes, io_fault, not_found};
 use crate::file::{File, FileRequest, OpenedFile};
 
@@ -80,7 +81,7 @@ fn open_found(found: &Handle, request: &FileRequest) -> Result<OpenedFile, Fault
         }
         FileKind::Fifo => true,
         FileKind::Directory => {
-            return Err(Fault::new(Code::IsDirectory, "", "it is a directory").path(asked));
+            return Err(Fault::new(Code::IsDirectory, "", "is a directory").path(asked));
         }
         kind => {
             let cause = format!("it is {kind}, neither a regular file nor a pipe");

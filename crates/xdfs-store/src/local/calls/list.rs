@@ -12,15 +12,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
-use xdfs_proto::path::{Answer, Attributes, Entry};
+use xdfs_proto::path::{Answer, Attributes, Entry, PART_BYTES};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir};
 
 use super::super::path;
 use super::{Paths, attributes, io_fault, kind, resolve_fault};
 
-/// Bytes of entries after which a part is given out.
-const PART_BYTES: usize = 32 << 10;
 /// Bytes that an entry takes beside its name, about.
 const ENTRY_BYTES: usize = 96;
 /// Names that are kept in memory at once where they have to be sorted.

@@ -86,7 +86,7 @@ pub(crate) fn digest(
     kind: DigestKind,
 ) -> Result<Answer, Fault> {
     let mut hash = Hash::new(kind).ok_or_else(|| {
-        let cause = "there is no such digest here";
+        let cause = "this digest is not supported here";
         Fault::new(Code::InvalidArgument, "", cause).path(asked)
     })?;
     let total = source.info().length.unwrap_or(u64::MAX);

@@ -20,14 +20,17 @@ mod names;
 mod sync;
 mod tree;
 
+pub use tree::RemovedName;
+
 use std::io;
 
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
 
+use super::path;
 use super::root::Root;
-use super::{LocalStore, path};
+use super::store::LocalStore;
 use crate::file::{FileRequest, OpenedFile};
 
 pub(super) use names::make_directories;

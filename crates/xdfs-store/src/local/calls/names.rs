@@ -119,7 +119,7 @@ pub(super) fn remove_file(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> 
     // Systems differ in what they say of a directory, and some would even remove it.
     if name.is_directory || name.existing()?.kind == FileKind::Directory {
         name.existing()?;
-        return Err(Fault::new(Code::IsDirectory, "", "it is a directory")
+        return Err(Fault::new(Code::IsDirectory, "", "is a directory")
             .path(asked)
             .hint("remove it as a directory"));
     }

@@ -14,7 +14,7 @@ use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{Dir, FileKind};
 
-use super::super::{RemovedName, partial, path};
+use super::super::{partial, path};
 use super::{Name, Paths, attributes, io_fault};
 
 /// Directories that are held open.
@@ -25,6 +25,10 @@ const BATCH_MAX: usize = 1024;
 const STALLS_MAX: u32 = 16;
 /// Longest path that a fault names.
 const PATH_BYTES_MAX: usize = 4096;
+
+/// What [`LocalStore::remove_tree`](crate::LocalStore::remove_tree) tells: a path that was removed,
+/// and what it was.
+pub type RemovedName<'a> = Option<(&'a [u8], &'a Attributes)>;
 
 /// Told before a name is removed, by nothing, and after it was, by its path and what it was.
 pub(super) type Removed<'a> = dyn FnMut(RemovedName<'_>) + 'a;

@@ -24,15 +24,15 @@ pub(super) fn is_carried(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == DEFAULT_ACL
 }
 
-/// Something that is open.
-pub(super) trait Thing {
+/// Something open that takes metadata.
+pub(super) trait MetadataTarget {
     fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()>;
     fn set_mode(&self, mode: u32) -> io::Result<()>;
     fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()>;
     fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()>;
 }
 
-impl Thing for File {
+impl MetadataTarget for File {
     fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
         fs::set_owner(self, Some(uid), Some(gid))
     }
@@ -50,7 +50,7 @@ impl Thing for File {
     }
 }
 
-impl Thing for Handle {
+impl MetadataTarget for Handle {
     fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
         self.set_owner(Some(uid), Some(gid))
     }
@@ -70,9 +70,9 @@ impl Thing for Handle {
 
 /// The first thing that went wrong; the rest is done all the same.
 #[derive(Debug, Default)]
-pub(super) struct Wrong(Option<(&'static str, Problem)>);
+pub(super) struct FirstProblem(Option<(&'static str, Problem)>);
 
-impl Wrong {
+impl FirstProblem {
     pub(super) fn note(&mut self, what: &'static str, result: Result<(), Problem>) -> bool {
         match result {
             Ok(()) => true,
@@ -98,12 +98,12 @@ impl Wrong {
 /// [`SET_ID`] in `mode` are those that it may get, once it has its owner: without them that it is
 /// to get with its owner, something is wrong.
 pub(super) fn give(
-    thing: &dyn Thing,
+    thing: &dyn MetadataTarget,
     metadata: &Metadata<'_>,
     mut mode: Option<u32>,
     has: Option<u32>,
     owners: &mut OwnerNumbers,
-    wrong: &mut Wrong,
+    wrong: &mut FirstProblem,
 ) {
     let io = |result: io::Result<()>| result.map_err(|error| Problem::io(&error));
     let mut is_as_made = true;

@@ -77,7 +77,7 @@ pub(super) struct Bytes<'a> {
 }
 
 /// Where something gets its name.
-pub(super) struct Place<'a> {
+pub(super) struct Destination<'a> {
     pub(super) dir: &'a Dir,
     pub(super) name: &'a [u8],
     /// What has the name is replaced.
@@ -86,7 +86,7 @@ pub(super) struct Place<'a> {
     pub(super) counts: bool,
 }
 
-impl Place<'_> {
+impl Destination<'_> {
     /// Makes something by one call that fails if the name is taken.
     pub(super) fn make(
         &self,
@@ -330,7 +330,7 @@ mod tests {
     fn a_hidden_file_is_locked_until_it_has_its_name() {
         let temp = tempfile::tempdir().unwrap();
         let dir = Dir::open(temp.path()).unwrap();
-        let place = Place {
+        let place = Destination {
             dir: &dir,
             name: b"file",
             replace: false,

@@ -12,8 +12,9 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Meta};
 
 use super::super::calls::{self, Paths};
+use super::super::path;
 use super::super::source::{difference, grain, unsettled_for};
-use super::super::{LocalStore, path};
+use super::super::store::LocalStore;
 use super::dirs::Dirs;
 use super::metadata::{SET_ID, is_carried};
 use super::owners::OwnerNames;
@@ -61,7 +62,7 @@ pub enum Added {
 }
 
 /// What is found under a name, once it was looked at.
-struct Found<'a> {
+struct FoundEntry<'a> {
     path: &'a [u8],
     meta: Meta,
     xattrs: Vec<fs::Xattr>,
@@ -128,7 +129,7 @@ impl PackSource {
         }
     }
 
-    /// Grants a wish as far as the pack has room: an entry for each name, in order.
+    /// Grants a request as far as the pack has room: an entry for each name, in order.
     pub fn grant(&mut self, names: &[Vec<u8>], pack: &mut PackWriter) {
         for name in names {
             if !self.grant_one(name, pack, Ok(()), &|fault| fault) {
@@ -137,9 +138,9 @@ impl PackSource {
         }
     }
 
-    /// Adds the entry that answers the wish for a name: also one of a file that is too large, and
-    /// one of what can't be had, or isn't `allowed`, with what `see` makes of the fault. `false` if
-    /// the pack has no room.
+    /// Adds the entry that answers the request for a name: also one of a file that is too large,
+    /// and one of what can't be had, or isn't `allowed`, with what `see` makes of the fault.
+    /// `false` if the pack has no room.
     #[must_use]
     pub fn grant_one(
         &mut self,
@@ -199,7 +200,7 @@ impl PackSource {
     }
 
     /// Looks at something that is open.
-    fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<Found<'a>, Miss> {
+    fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<FoundEntry<'a>, Miss> {
         let mut meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
         let mode = meta.mode.unwrap_or(0);
         let is_owned = self.keep.owner || meta.kind == FileKind::Directory;
@@ -207,7 +208,7 @@ impl PackSource {
         if self.is_special {
             meta.mode = Some(mode & !SET_ID);
         }
-        let mut found = Found {
+        let mut found = FoundEntry {
             path,
             meta,
             xattrs: Vec::new(),
@@ -224,7 +225,7 @@ impl PackSource {
         &mut self,
         path: &'a [u8],
         pack: &mut PackWriter,
-    ) -> Result<Option<Found<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, Miss> {
         self.is_special = false;
         // With fewer entries it is another one.
         self.has_waited &= pack.entries() >= self.entries;
@@ -237,7 +238,7 @@ impl PackSource {
         &mut self,
         path: &'a [u8],
         pack: &mut PackWriter,
-    ) -> Result<Option<Found<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, Miss> {
         let (dir, name) = self.place(path)?;
         let file = match dir.open_name(name) {
             Ok(file) => file,
@@ -255,7 +256,7 @@ impl PackSource {
         path: &'a [u8],
         file: &File,
         pack: &mut PackWriter,
-    ) -> Result<Option<Found<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, Miss> {
         for _ in 0..ATTEMPTS {
             let found = self.look(path, file)?;
             let meta = found.meta;
@@ -307,12 +308,12 @@ impl PackSource {
         name: &[u8],
         error: &io::Error,
         pack: &mut PackWriter,
-    ) -> Result<Option<Found<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, Miss> {
         let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
         let Some(meta) = meta else {
             return Err(Problem::io(&io::ErrorKind::NotFound.into()).into());
         };
-        let found = Found {
+        let found = FoundEntry {
             path,
             meta,
             xattrs: Vec::new(),
@@ -337,7 +338,7 @@ impl PackSource {
     /// Reads a file into the pack. `false` if there is no room.
     fn content(
         &mut self,
-        found: &Found<'_>,
+        found: &FoundEntry<'_>,
         file: &File,
         pack: &mut PackWriter,
     ) -> Result<bool, Read> {
@@ -370,7 +371,7 @@ impl PackSource {
 
     fn put(
         &mut self,
-        found: &Found<'_>,
+        found: &FoundEntry<'_>,
         content: Content<'_>,
         pack: &mut PackWriter,
     ) -> Result<(), Miss> {

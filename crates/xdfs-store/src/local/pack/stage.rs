@@ -9,7 +9,7 @@ use xdfs_proto::pack::Entry;
 use xdfs_sys::fs::Dir;
 use xdfs_sys::limit;
 
-use super::metadata::Wrong;
+use super::metadata::FirstProblem;
 use super::place::Unnamed;
 
 /// Files that wait for one synchronisation in a pack.
@@ -57,14 +57,14 @@ pub(super) struct Staged {
     /// It has to be made durable by itself.
     pub(super) is_alone: bool,
     /// What could not be set of it.
-    pub(super) wrong: Wrong,
+    pub(super) wrong: FirstProblem,
     /// `None` for the only one that is held beyond what may be.
     pub(super) permit: Option<Permit>,
 }
 
 /// An entry that is carried out when those before it are durable.
 #[derive(Debug)]
-pub(super) struct Waiting<'p> {
+pub(super) struct PendingEntry<'p> {
     pub(super) number: u32,
     pub(super) entry: Entry<'p>,
     /// A file that is written; `None` for what isn't begun.
@@ -74,7 +74,7 @@ pub(super) struct Waiting<'p> {
 /// Entries that wait, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'p> {
-    waiting: Vec<Waiting<'p>>,
+    waiting: Vec<PendingEntry<'p>>,
     paths: HashSet<&'p [u8]>,
     files: usize,
 }
@@ -89,7 +89,7 @@ impl<'p> Batch<'p> {
         self.files < FILES_MAX && self.waiting.len() < WAITING_MAX
     }
 
-    pub(super) fn push(&mut self, waiting: Waiting<'p>) {
+    pub(super) fn push(&mut self, waiting: PendingEntry<'p>) {
         self.files += usize::from(waiting.staged.is_some());
         self.paths.insert(waiting.entry.path);
         self.waiting.push(waiting);
@@ -107,11 +107,11 @@ impl<'p> Batch<'p> {
         ends.any(|end| self.paths.contains(&path[..end]))
     }
 
-    pub(super) fn entries(&self) -> &[Waiting<'p>] {
+    pub(super) fn entries(&self) -> &[PendingEntry<'p>] {
         &self.waiting
     }
 
-    pub(super) fn into_entries(self) -> Vec<Waiting<'p>> {
+    pub(super) fn into_entries(self) -> Vec<PendingEntry<'p>> {
         self.waiting
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_also_where_it_is_no_file() {
         let mut batch = Batch::default();
-        let waiting = || Waiting {
+        let waiting = || PendingEntry {
             number: 0,
             entry: Entry {
                 path: b"",

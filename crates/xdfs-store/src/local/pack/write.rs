@@ -12,12 +12,13 @@ use xdfs_sys::ids;
 
 use super::super::calls::{self, Paths};
 use super::super::file_systems::Writer;
-use super::super::{LocalStore, path};
+use super::super::path;
+use super::super::store::LocalStore;
 use super::dirs::Dirs;
-use super::metadata::{DEFAULT_ACL, SET_ID, Thing, Wrong, give, give_owner};
+use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, give, give_owner};
 use super::owners::OwnerNumbers;
-use super::place::{Bytes, Named, Place, Unnamed};
-use super::stage::{Batch, Permit, Staged, WAITING_MAX, Waiting};
+use super::place::{Bytes, Destination, Named, Unnamed};
+use super::stage::{Batch, PendingEntry, Permit, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
@@ -189,7 +190,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             Content::Directory | Content::File(_) => self.entry(&entry),
             _ if self.batch.is_empty() => self.entry(&entry),
             _ => {
-                self.batch.push(Waiting {
+                self.batch.push(PendingEntry {
                     number,
                     entry,
                     staged: None,
@@ -280,9 +281,9 @@ impl<'r, 'p> Writing<'r, 'p> {
                 writer.begin_batch();
             }
         }
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         let unnamed = self.write(&place, data, &entry.metadata, &mut wrong)?;
-        self.batch.push(Waiting {
+        self.batch.push(PendingEntry {
             number,
             entry: entry.clone(),
             staged: Some(Staged {
@@ -299,10 +300,10 @@ impl<'r, 'p> Writing<'r, 'p> {
 
     fn write(
         &mut self,
-        place: &Place<'_>,
+        place: &Destination<'_>,
         data: &[u8],
         metadata: &Metadata<'_>,
-        wrong: &mut Wrong,
+        wrong: &mut FirstProblem,
     ) -> Result<Unnamed, Problem> {
         let mode = self.mode(metadata);
         let owners = &mut self.owners;
@@ -325,7 +326,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             return;
         }
         let synced = self.make_durable(&batch);
-        for Waiting {
+        for PendingEntry {
             number,
             entry,
             staged,
@@ -387,7 +388,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             Some(named) => named,
             None => {
                 self.nameless = false;
-                wrong = Wrong::default();
+                wrong = FirstProblem::default();
                 let hidden = self.write(&place, data, &entry.metadata, &mut wrong)?;
                 let synced = hidden.file.sync_all();
                 if let Err(error) = synced {
@@ -515,12 +516,12 @@ impl<'r, 'p> Writing<'r, 'p> {
 
     fn file(
         &mut self,
-        place: &Place<'_>,
+        place: &Destination<'_>,
         data: &[u8],
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
         let mode = self.mode(metadata);
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         let owners = &mut self.owners;
         let dress = &mut |file: &File, has: u32| {
             give(file, metadata, mode, Some(has), owners, &mut wrong);
@@ -535,7 +536,11 @@ impl<'r, 'p> Writing<'r, 'p> {
         wrong.end()
     }
 
-    fn directory(&mut self, place: &Place<'_>, metadata: &Metadata<'_>) -> Result<(), Problem> {
+    fn directory(
+        &mut self,
+        place: &Destination<'_>,
+        metadata: &Metadata<'_>,
+    ) -> Result<(), Problem> {
         let mode = metadata.mode.map(u32::from);
         // What stays closed to ourselves until the tree is complete.
         let is_open = mode.is_none_or(|mode| mode & OWNER_ALL == OWNER_ALL);
@@ -558,7 +563,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             let cause = format!("{} has this name", meta.kind);
             return Err(Problem::new(Code::NotDirectory, cause));
         }
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         // Also where it is there: what is put into it may have been faster than its entry.
         let mut own = metadata.clone();
         (own.mode, own.mtime_ns, own.atime_ns) = (None, None, None);
@@ -579,7 +584,7 @@ impl<'r, 'p> Writing<'r, 'p> {
 
     fn symlink(
         &mut self,
-        place: &Place<'_>,
+        place: &Destination<'_>,
         target: &[u8],
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
@@ -587,7 +592,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         if target.split(path::is_separator).any(path::is_hidden_name) {
             return Err(path::hidden_fault("", b"").into());
         }
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         // It gets its name with all it is to have: whoever finds it knows which one it is.
         let named = place.make_dressed(
             |name| place.dir.symlink(target, name),
@@ -603,7 +608,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         dir: &Dir,
         name: &[u8],
         metadata: &Metadata<'_>,
-        wrong: &mut Wrong,
+        wrong: &mut FirstProblem,
     ) {
         if let Some(owner) = &metadata.owner {
             let given = give_owner(owner, &mut self.owners, |uid, gid| {
@@ -621,10 +626,10 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
     }
 
-    fn pipe(&mut self, place: &Place<'_>, metadata: &Metadata<'_>) -> Result<(), Problem> {
+    fn pipe(&mut self, place: &Destination<'_>, metadata: &Metadata<'_>) -> Result<(), Problem> {
         let mode = self.mode(metadata);
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         let owners = &mut self.owners;
         let named = place.make_dressed(
             |name| place.dir.make_pipe(name, made_as),
@@ -642,7 +647,12 @@ impl<'r, 'p> Writing<'r, 'p> {
         wrong.end()
     }
 
-    fn link(&mut self, place: &Place<'_>, from: &Dir, existing: &[u8]) -> Result<(), Problem> {
+    fn link(
+        &mut self,
+        place: &Destination<'_>,
+        from: &Dir,
+        existing: &[u8],
+    ) -> Result<(), Problem> {
         let meta = from.meta_of(existing);
         let Some(meta) = meta.map_err(|error| Problem::io(&error))? else {
             return Err(Problem::new(Code::NotFound, "the file to link isn't there"));
@@ -678,7 +688,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
         let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         if meta.is_some_and(|meta| meta.kind == FileKind::Symlink) {
             self.link_metadata(dir, name, metadata, &mut wrong);
         } else {
@@ -690,7 +700,7 @@ impl<'r, 'p> Writing<'r, 'p> {
     fn attributes_of_base(&mut self, metadata: &Metadata<'_>) -> Result<(), Problem> {
         let base = self.dirs.base().find_beneath(b"");
         let base = base.map_err(|error| Problem::resolve(&error))?;
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstProblem::default();
         self.attributes_of(&base, metadata, &mut wrong)?;
         wrong.end()
     }
@@ -699,7 +709,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         &mut self,
         found: &Handle,
         metadata: &Metadata<'_>,
-        wrong: &mut Wrong,
+        wrong: &mut FirstProblem,
     ) -> Result<(), Problem> {
         let meta = found.meta().map_err(|error| Problem::io(&error))?;
         let mode = match meta.kind {
@@ -710,14 +720,19 @@ impl<'r, 'p> Writing<'r, 'p> {
             FileKind::Directory => metadata.mode.map(u32::from),
             _ => self.mode(metadata),
         };
-        let thing: &dyn Thing = found;
+        let thing: &dyn MetadataTarget = found;
         give(thing, metadata, mode, meta.mode, &mut self.owners, wrong);
         Ok(())
     }
 }
 
-fn place_of<'e>(dir: &'e Dir, entry: &'e Entry<'_>, replace: bool, counts: bool) -> Place<'e> {
-    Place {
+fn place_of<'e>(
+    dir: &'e Dir,
+    entry: &'e Entry<'_>,
+    replace: bool,
+    counts: bool,
+) -> Destination<'e> {
+    Destination {
         dir,
         name: split(entry.path).1,
         replace,

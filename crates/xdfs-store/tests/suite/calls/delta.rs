@@ -1,9 +1,9 @@
 //! Calls about versions of a file: sums of blocks, and transfers that begin with an old file.
 
+use xdfs_proto::SourceTag;
 use xdfs_proto::delta::{Seed, SeedPiece, Signatures, strong, weak};
 use xdfs_proto::digest::{BlockHasher, DigestKind, FragmentState};
 use xdfs_proto::frame::Resume;
-use xdfs_proto::frame::SourceTag;
 use xdfs_proto::{ByteRange, FileId};
 
 use super::*;

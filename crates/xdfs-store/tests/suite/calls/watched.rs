@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use xdfs_proto::delta::{Seed, SeedPiece};
 use xdfs_proto::digest::{BlockHasher, DigestKind};
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{FileId, Retry};
+use xdfs_proto::{FileId, Retry, SourceTag};
 use xdfs_store::watched;
 
 use super::*;

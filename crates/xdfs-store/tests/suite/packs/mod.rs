@@ -10,7 +10,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use xdfs_proto::pack::{Content, Entry, Failures, Keep, Metadata, PackReader, PackWriter, Wish};
+use xdfs_proto::pack::{
+    Content, Entry, Failures, Keep, Metadata, PackReader, PackRequest, PackWriter,
+};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, PackHow, Store};
 
@@ -114,13 +116,13 @@ fn assert_no_hidden(dir: &Path) {
 }
 
 fn read(store: &LocalStore, names: &[&[u8]], keep: Keep, file_bytes_max: u32) -> Vec<u8> {
-    let wish = Wish {
+    let request = PackRequest {
         keep,
         file_bytes_max,
         names: names.iter().map(|name| name.to_vec()).collect(),
     };
     let mut writer = PackWriter::new(Vec::new(), 1 << 20);
-    store.read_pack(b"", &wish, &mut writer).unwrap();
+    store.read_pack(b"", &request, &mut writer).unwrap();
     let (buffer, len) = writer.finish();
     buffer[..len].to_vec()
 }

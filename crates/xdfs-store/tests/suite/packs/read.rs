@@ -86,7 +86,7 @@ fn every_kind_is_taken() {
         assert_eq!((owner.uid, owner.gid), (meta.uid(), meta.gid()));
         assert!(owner.names.is_some());
     }
-    // Without a wish for them these aren't there.
+    // Without a request for them these aren't there.
     let answer = scene.read(&["f"], Keep::default());
     let metadata = &entries(&answer, &limits)[0].metadata;
     assert_eq!((metadata.atime_ns, &metadata.owner), (None, &None));
@@ -131,17 +131,17 @@ fn what_has_no_room_is_left_for_the_next() {
         };
         assert_eq!(fault.code, Code::InvalidArgument);
     }
-    let wish = Wish {
+    let request = PackRequest {
         keep: Keep::default(),
         file_bytes_max: 1 << 16,
         names: vec![b"b".to_vec(), b"a".to_vec()],
     };
     let mut pack = PackWriter::new(Vec::new(), 1000);
-    scene.store.read_pack(b"", &wish, &mut pack).unwrap();
+    scene.store.read_pack(b"", &request, &mut pack).unwrap();
     assert_eq!(pack.entries(), 1);
     // It fits into no pack of this size, and is named.
     let mut pack = PackWriter::new(Vec::new(), 300);
-    scene.store.read_pack(b"", &wish, &mut pack).unwrap();
+    scene.store.read_pack(b"", &request, &mut pack).unwrap();
     let (buffer, len) = pack.finish();
     let limits = Limits::default();
     let found = entries(&buffer[..len], &limits);
@@ -153,7 +153,10 @@ fn what_has_no_room_is_left_for_the_next() {
         (b"gone", Code::NotFound),
         (b"..", Code::PathEscape),
     ] {
-        let fault = scene.store.read_pack(root, &wish, &mut pack).unwrap_err();
+        let fault = scene
+            .store
+            .read_pack(root, &request, &mut pack)
+            .unwrap_err();
         assert_eq!((fault.code, &*fault.path), (code, root), "{fault}");
     }
 }

@@ -1,7 +1,11 @@
 //! Tests of `gate`.
 
-use xdfs_security::export::ExportConfig;
-use xdfs_security::password::PasswordClient;
+use std::path::Path;
+use std::time::Duration;
+
+use xdfs_security::export::{ExportConfig, ExportsConfig};
+use xdfs_security::password::{Parameters, PasswordClient, UsersFile};
+use xdfs_security::ticket;
 
 use super::*;
 
@@ -49,7 +53,7 @@ fn guesses_that_begin_together_wait_together() {
     assert!(guesses.count() < 10, "{codes:?}");
     assert!(codes.contains(&Code::LimitExceeded), "{codes:?}");
     // Channels of sessions that run still come in, and other addresses may try.
-    gate.knock(PEER).unwrap();
+    gate.admit_connection(PEER).unwrap();
     begin(&gate, "192.0.2.2:40000").unwrap();
 }
 
@@ -152,4 +156,46 @@ fn guesses_from_many_addresses_are_counted_together() {
         .begin("192.0.2.200:1", &protection, &request)
         .unwrap_err();
     assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
+}
+
+/// A door that takes passwords as such has its sessions counted with those of this one.
+#[test]
+fn sessions_by_another_door_count_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let cheap = Parameters::new(7 * 1024, 1, 1).unwrap();
+    let users = UsersFile::new(folder.path().join("users")).with_parameters(cheap);
+    users.add("owner", "secret").unwrap();
+    let mut settings = ServerSecurity::new(folder.path().to_owned(), "owner".into());
+    settings.limits.sessions_per_user_max = 1;
+    settings.limits.bytes_per_second_per_user_max = std::num::NonZeroU64::new(5);
+    let gate = SecureGate::new(settings, folder.path().to_owned(), false).unwrap();
+    let ticket = gate.tickets().issue(Duration::from_secs(60), 9).unwrap();
+    let protection = Protection {
+        binding: [1; 32],
+        peer_certificates: Vec::new(),
+    };
+    let request = AuthRequest {
+        method: Method::Ticket.number(),
+        user: String::new(),
+        body: ticket::prove(&ticket, &protection.binding).unwrap(),
+    };
+    let here = || match gate.begin(PEER, &protection, &request) {
+        Ok(Verdict::Admitted(admission)) => Ok(admission),
+        Ok(other) => panic!("{other:?}"),
+        Err(fault) => Err(fault.code),
+    };
+    let peer = Peer::new("other", PEER);
+    let there = || {
+        let evidence = Evidence::Password("secret");
+        let principal = gate.access.authenticate(&peer, "owner", evidence).unwrap();
+        let admission = gate.access.admit(&peer, &principal);
+        admission.map_err(|fault| fault.code)
+    };
+    let first = here().unwrap();
+    assert_eq!(there().unwrap_err(), Code::LimitExceeded);
+    let rate = first.rate.clone().unwrap();
+    drop(first);
+    let second = there().unwrap();
+    assert_eq!(here().unwrap_err(), Code::LimitExceeded);
+    assert!(Arc::ptr_eq(&rate, second.rate.as_ref().unwrap()));
 }

@@ -1,17 +1,15 @@
 //! Synchronisation: what differs of two trees is moved, and what is too much is removed.
 //!
-//! The comparison (`plan`) sees both sides through `side`, which only looks, and gives actions.
+//! The comparison (`plan`) only looks at both sides, and gives actions.
 //! Only `carry` has the means to carry them out: the movers of whole trees, fed with these paths.
 
-mod alike;
 mod carry;
 mod delta;
+mod name_matches;
 mod plan;
 mod removal;
-mod side;
 mod swap;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -20,14 +18,16 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
-use super::alike::Waiting;
-use super::moving::{Item, Kind, Report};
-use super::{Cut, Durability, Observer, SyncStep, TreeOptions, TreeResult, not_a_directory};
+use super::item::{Item, Kind};
+use super::moving::Report;
+use super::name_collisions::Deferred;
+use super::namespace::{Namespace, not_a_directory};
+use super::options::{Durability, PackSizes, TreeOptions};
 use crate::client::{Client, path_bytes};
+use crate::events::{Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
-use carry::{Carrier, Route};
-use plan::{Action, Comparison, Extra, Give, Late, Outcome, Renaming};
-use side::Side;
+use carry::Carrier;
+use plan::{Action, Comparison, Extraneous, Give, Late, Outcome, Renaming};
 
 const OPERATION: &str = "synchronise";
 /// Actions of a dry run that nobody took yet.
@@ -103,11 +103,11 @@ impl Client {
         source: &Path,
         target: &[u8],
         options: &SyncOptions,
-        observer: &mut Observer<'_>,
+        observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
-        let from = Side::here(path_bytes(source));
-        let to = Side::there(self, target.to_vec());
-        run(self, Route::Up(source), &from, &to, options, observer)
+        let from = Namespace::local(path_bytes(source));
+        let to = Namespace::remote(self, target.to_vec());
+        run(self, &from, &to, options, observer)
     }
 
     /// Makes the directory `target` here equal to the directory `source` on the server, likewise.
@@ -119,29 +119,27 @@ impl Client {
         source: &[u8],
         target: &Path,
         options: &SyncOptions,
-        observer: &mut Observer<'_>,
+        observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
-        let from = Side::there(self, source.to_vec());
-        let to = Side::here(path_bytes(target));
-        run(self, Route::Down(source), &from, &to, options, observer)
+        let from = Namespace::remote(self, source.to_vec());
+        let to = Namespace::local(path_bytes(target));
+        run(self, &from, &to, options, observer)
     }
 }
 
 fn run(
     client: &Client,
-    route: Route<'_>,
-    source: &Side<'_>,
-    target: &Side<'_>,
+    source: &Namespace<'_>,
+    target: &Namespace<'_>,
     options: &SyncOptions,
-    observer: &mut Observer<'_>,
+    observer: &mut dyn Observer,
 ) -> Result<SyncResult, Fault> {
     client.prepare_packs();
     let mut round_trip = Duration::ZERO;
     let source_root = look(source, &mut round_trip)?;
     check_source(source, source_root.as_ref(), options)?;
     let target_root = look(target, &mut round_trip)?;
-    let mut relay = |event: super::TreeEvent<'_>| -> ControlFlow<()> { observer(event) };
-    let mut report = Report::new(&mut relay);
+    let mut report = Report::new(observer);
     report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
     let carried = TreeOptions {
@@ -162,11 +160,11 @@ fn run(
     if options.tree.dry_run {
         sync.tell(&mut report)?;
     } else {
-        let cut = Cut::new(client, round_trip);
+        let cut = PackSizes::new(client, round_trip);
         // One that is there keeps its mode and its owner at a server: it may be that of an export.
         let keeps_root = target.is_remote() && sync.roots.1.is_some();
         let how = (options.delta, keeps_root);
-        let carrier = Carrier::new(client, route, target.root(), &carried, how, cut);
+        let carrier = Carrier::new(client, (source, target), &carried, how, cut);
         sync.execute(&carrier, &mut report)?;
     }
     let tree = report.finish()?;
@@ -177,20 +175,15 @@ fn run(
 }
 
 /// The root of a side, which is a directory if there is one.
-fn look(side: &Side<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>, Fault> {
+fn look(side: &Namespace<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>, Fault> {
     let began = Instant::now();
-    let root = side.look()?;
+    let root = side.find_root()?;
     if side.is_remote() {
         *round_trip = began.elapsed();
     }
     match &root {
         Some(root) if root.kind != FileKind::Directory => {
-            let fault = not_a_directory(side.root());
-            Err(if side.is_remote() {
-                fault.remote()
-            } else {
-                fault
-            })
+            Err(side.sided(not_a_directory(side.root())))
         }
         _ => Ok(root),
     }
@@ -198,7 +191,7 @@ fn look(side: &Side<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>
 
 /// Whether the source can be trusted to say what is to be deleted.
 fn check_source(
-    source: &Side<'_>,
+    source: &Namespace<'_>,
     root: Option<&Attributes>,
     options: &SyncOptions,
 ) -> Result<(), Fault> {
@@ -215,11 +208,11 @@ fn check_source(
         return if is_forced {
             Ok(())
         } else {
-            Err(refused(Code::NotFound, "there is no such directory"))
+            Err(refused(Code::NotFound, "no such directory"))
         };
     }
     if options.delete && !is_forced {
-        let names = Side::names(source.start_list(b""))?;
+        let names = Namespace::names(source.start_list(b""))?;
         // What the filter leaves out says nothing about what is missing.
         let filter = &options.tree.filter;
         let is_kept = |entry: &Entry| {
@@ -234,8 +227,8 @@ fn check_source(
 }
 
 struct Sync<'a> {
-    source: &'a Side<'a>,
-    target: &'a Side<'a>,
+    source: &'a Namespace<'a>,
+    target: &'a Namespace<'a>,
     roots: (Option<Attributes>, Option<Attributes>),
     options: &'a SyncOptions,
     counts: SyncResult,
@@ -334,11 +327,11 @@ impl Sync<'_> {
                 tell_copy(path, attributes, false, report);
             }
         }
-        let mut waiting = outcome.waiting;
+        let mut waiting = outcome.deferred;
         while !waiting.is_empty() {
             let stop = AtomicBool::new(false);
             let comparison = self.comparison(&stop);
-            let more = comparison.run_waiting(&waiting, &mut |action| {
+            let more = comparison.run_deferred(&waiting, &mut |action| {
                 match action {
                     Action::Copy {
                         path, attributes, ..
@@ -351,7 +344,7 @@ impl Sync<'_> {
             if let Some(fault) = more.fault {
                 return Err(fault);
             }
-            waiting = more.waiting;
+            waiting = more.deferred;
         }
         if may_delete {
             for extra in &outcome.extras {
@@ -383,7 +376,7 @@ impl Sync<'_> {
 
     fn execute(&mut self, carrier: &Carrier<'_>, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.roots.1.is_none() {
-            carrier.make_root()?;
+            self.target.make_root()?;
             report.result.directories += 1;
         }
         let mut outcome = if self.roots.0.is_some() {
@@ -416,9 +409,9 @@ impl Sync<'_> {
         let counts = &self.counts;
         let has_changed = report.has_moved() || counts.set + counts.renamed + counts.deleted > 0;
         // Also what an earlier run has left that was killed before its end.
-        match carrier.make_durable() {
+        match self.target.start_sync().wait() {
             Err(fault) if !has_changed && may_only_look(&fault) => Ok(()),
-            synced => synced,
+            synced => synced.map(|_| ()),
         }
     }
 
@@ -505,7 +498,7 @@ impl Sync<'_> {
                 report,
             )?;
         }
-        self.carry_waiting(carrier, outcome, report)?;
+        self.carry_deferred(carrier, outcome, report)?;
         if may_delete && report.result.failed <= outcome.harmless && !report.is_stopped() {
             self.delete(carrier, extras, report)
         } else {
@@ -515,14 +508,14 @@ impl Sync<'_> {
     }
 
     /// Moves what waited, unless something means it by now.
-    fn carry_waiting(
+    fn carry_deferred(
         &self,
         carrier: &Carrier<'_>,
         outcome: &mut Outcome,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let mut waiting = Waiting::default();
-        let mut found = std::mem::take(&mut outcome.waiting);
+        let mut waiting = Deferred::default();
+        let mut found = std::mem::take(&mut outcome.deferred);
         loop {
             found.drain(..).for_each(|waits| waiting.add(waits));
             if waiting.is_empty() || report.is_stopped() {
@@ -532,7 +525,7 @@ impl Sync<'_> {
             let compared = Mutex::new(Outcome::default());
             carrier.carry(
                 &|stop, give| {
-                    let more = self.comparison(stop).run_waiting(&round, give);
+                    let more = self.comparison(stop).run_deferred(&round, give);
                     *compared.lock().unwrap_or_else(PoisonError::into_inner) = more;
                 },
                 report,
@@ -544,14 +537,14 @@ impl Sync<'_> {
             }
             outcome.harmless += more.harmless;
             outcome.directories.extend(more.directories);
-            found = more.waiting;
+            found = more.deferred;
         }
     }
 
     fn delete(
         &mut self,
         carrier: &Carrier<'_>,
-        extras: Vec<Extra>,
+        extras: Vec<Extraneous>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let removed = removal::remove(carrier, self.source, extras, report)?;
@@ -577,16 +570,11 @@ fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut 
         SyncStep::Copy
     };
     report.step(step, path, None);
-    let (kind, bytes) = match attributes.kind {
-        FileKind::File => (Kind::File, attributes.size),
-        FileKind::Directory => (Kind::Directory, 0),
-        _ => (Kind::Other, 0),
+    let kind = Kind::of(attributes.kind);
+    let bytes = if kind == Kind::File {
+        attributes.size
+    } else {
+        0
     };
-    let path = path.to_vec();
-    report.moved(&Item {
-        path,
-        kind,
-        bytes,
-        mark: None,
-    });
+    report.moved(&Item::new(path.to_vec(), kind, bytes));
 }

@@ -8,20 +8,20 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
 
-use super::alike::{Alike, Found, Waits, same};
-use super::side::{Asked, Essence, Side, essence};
+use super::name_matches::{DeferredEntry, NameMatch, NameMatches, match_names, same};
 use super::{Compare, SyncOptions, swap};
-use crate::paths::{Attributes, Entry, FileKind};
-use crate::tree::moving::ends_session;
-use crate::tree::{SET_ID, SMALL_BYTES_MAX, join};
+use crate::mtime::is_equal_or_cut;
+use crate::paths::{Answer, Attributes, Entry, FileKind, join};
+use crate::tree::namespace::{Namespace, Pending, odd_answer};
+use crate::tree::options::{SET_ID, SMALL_BYTES_MAX};
 
 /// Listings on the server that are asked for ahead, and kept in all.
 const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
 /// Contents that are compared at once.
-pub(super) const QUESTIONS_MAX: usize = 16;
+const QUESTIONS_MAX: usize = 16;
 
 /// What is to be done while the comparison goes on.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub(super) type Late = (Vec<u8>, Attributes);
 
 /// A name that isn't in the source.
 #[derive(Clone, Debug)]
-pub(super) struct Extra {
+pub(super) struct Extraneous {
     pub(super) path: Vec<u8>,
     pub(super) is_directory: bool,
     /// It has content of its own, which may be wanted under another name.
@@ -60,7 +60,7 @@ pub(super) struct Extra {
     pub(super) has_successor: bool,
 }
 
-impl Extra {
+impl Extraneous {
     fn new(
         path: Vec<u8>,
         attributes: &Attributes,
@@ -94,10 +94,10 @@ pub(super) struct Outcome {
     /// What goes where something is in the way.
     pub(super) late: Vec<Late>,
     /// What goes when all that is done: its name may mean something else then.
-    pub(super) waiting: Vec<Waits>,
-    pub(super) extras: Vec<Extra>,
+    pub(super) deferred: Vec<DeferredEntry>,
+    pub(super) extras: Vec<Extraneous>,
     /// Files that earlier swaps left, which go in any case.
-    pub(super) left_over: Vec<Extra>,
+    pub(super) left_over: Vec<Extraneous>,
     /// Directories in which something changes, or that aren't as in the source.
     pub(super) directories: BTreeMap<Vec<u8>, Attributes>,
     /// Directories that aren't as in the source by themselves.
@@ -113,8 +113,8 @@ pub(super) struct Outcome {
 pub(super) type Give<'g> = dyn FnMut(Action) -> bool + 'g;
 
 pub(super) struct Comparison<'a> {
-    pub(super) source: &'a Side<'a>,
-    pub(super) target: &'a Side<'a>,
+    pub(super) source: &'a Namespace<'a>,
+    pub(super) target: &'a Namespace<'a>,
     pub(super) options: &'a SyncOptions,
     pub(super) stop: &'a AtomicBool,
 }
@@ -138,12 +138,12 @@ enum Standing {
 }
 
 /// Two contents that are compared.
-struct Question<'a> {
+struct Question {
     path: Vec<u8>,
     attributes: Attributes,
     parent: Directory,
-    source: Asked<'a>,
-    target: Asked<'a>,
+    source: Pending,
+    target: Pending,
     /// What else is known of it differs.
     differs: bool,
 }
@@ -154,20 +154,20 @@ fn old_bytes(source: &Attributes, target: u64) -> Option<u64> {
 }
 
 /// What is found on the way.
-struct State<'a, 'g> {
+struct Comparing<'g> {
     give: &'g mut Give<'g>,
     wanted: bool,
     outcome: Outcome,
     stack: Vec<Visit>,
-    listings: HashMap<Vec<u8>, Asked<'a>>,
-    questions: VecDeque<Question<'a>>,
+    listings: HashMap<Vec<u8>, Pending>,
+    questions: VecDeque<Question>,
     /// Files that are missing, and may be there under another name.
     missing: Vec<Late>,
     /// Directories of the target that have to stay.
     kept: HashSet<Vec<u8>>,
 }
 
-impl State<'_, '_> {
+impl Comparing<'_> {
     fn give(&mut self, action: Action) {
         self.wanted = self.wanted && (self.give)(action);
     }
@@ -220,8 +220,8 @@ impl State<'_, '_> {
     ) {
         if is_moved(attributes.kind) {
             self.touch(directory);
-            let waits = Waits::new(path, attributes, other);
-            self.outcome.waiting.push(waits);
+            let waits = DeferredEntry::new(path, attributes, other);
+            self.outcome.deferred.push(waits);
         } else {
             self.failed_harmlessly(&path, not_moved(&path));
         }
@@ -274,14 +274,7 @@ fn is_moved(kind: FileKind) -> bool {
     matches!(kind, Directory | Fifo | File | Symlink)
 }
 
-fn is_same_time(source: i64, target: i64) -> bool {
-    // A target that keeps less than nanoseconds cuts the rest off.
-    let cut =
-        |unit: i64| target.rem_euclid(unit) == 0 && source - source.rem_euclid(unit) == target;
-    source == target || [100, 1_000, 1_000_000, 1_000_000_000].into_iter().any(cut)
-}
-
-impl<'a, 'g> State<'a, 'g> {
+impl<'g> Comparing<'g> {
     fn new(give: &'g mut Give<'g>) -> Self {
         Self {
             give,
@@ -304,7 +297,7 @@ impl<'a> Comparison<'a> {
         target: Option<&Attributes>,
         give: &'g mut Give<'g>,
     ) -> Outcome {
-        let mut state = State::new(give);
+        let mut state = Comparing::new(give);
         let place = match (source, target) {
             (Some(source), Some(target)) => {
                 self.compare_directories(Vec::new(), &source, target, &mut state);
@@ -325,9 +318,13 @@ impl<'a> Comparison<'a> {
     }
 
     /// Goes on with entries that waited, with all that is in them: they aren't at the target.
-    pub(super) fn run_waiting<'g>(&'a self, waited: &[Waits], give: &'g mut Give<'g>) -> Outcome {
-        let mut state = State::new(give);
-        for Waits {
+    pub(super) fn run_deferred<'g>(
+        &'a self,
+        waited: &[DeferredEntry],
+        give: &'g mut Give<'g>,
+    ) -> Outcome {
+        let mut state = Comparing::new(give);
+        for DeferredEntry {
             path, attributes, ..
         } in waited
         {
@@ -341,18 +338,18 @@ impl<'a> Comparison<'a> {
         self.end(state)
     }
 
-    fn end(&'a self, mut state: State<'a, '_>) -> Outcome {
+    fn end(&'a self, mut state: Comparing<'_>) -> Outcome {
         let walked = self.walk(&mut state);
         let ended = walked.and_then(|()| self.finish(&mut state));
         state.outcome.fault = ended.err();
         state.outcome
     }
 
-    fn is_stopped(&self, state: &State<'_, '_>) -> bool {
+    fn is_stopped(&self, state: &Comparing<'_>) -> bool {
         !state.wanted || self.stop.load(Ordering::Relaxed)
     }
 
-    fn walk(&'a self, state: &mut State<'a, '_>) -> Result<(), Fault> {
+    fn walk(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
         while let Some(visit) = state.stack.pop() {
             if self.is_stopped(state) {
                 return Ok(());
@@ -370,7 +367,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Asks for the listings of the directories that come next.
-    fn look_ahead(&'a self, state: &mut State<'a, '_>) {
+    fn look_ahead(&'a self, state: &mut Comparing<'_>) {
         for visit in state.stack.iter().rev().take(LISTINGS_AHEAD) {
             if state.listings.len() >= LISTINGS_MAX {
                 return;
@@ -389,18 +386,18 @@ impl<'a> Comparison<'a> {
 
     fn list(
         &'a self,
-        side: &'a Side<'a>,
+        side: &'a Namespace<'a>,
         path: &[u8],
-        state: &mut State<'a, '_>,
+        state: &mut Comparing<'_>,
     ) -> Result<Option<Vec<Entry>>, Fault> {
         let ahead = match side.is_remote() {
             true => state.listings.remove(path),
             false => None,
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
-        match Side::names(asked) {
+        match Namespace::names(asked) {
             Ok(names) => Ok(Some(names)),
-            Err(fault) if ends_session(&fault) => Err(fault),
+            Err(fault) if fault.ends_session => Err(fault),
             // What a source doesn't show may be what stands elsewhere in the target, so that
             // nothing is deleted any more. What can't be seen of the target stays.
             Err(fault) if std::ptr::eq(side, self.source) => {
@@ -419,7 +416,12 @@ impl<'a> Comparison<'a> {
         self.options.tree.filter.leaves_out(path, is_directory)
     }
 
-    fn visit(&'a self, visit: Visit, state: &mut State<'a, '_>) -> Result<(), Fault> {
+    fn match_names(&self, path: &[u8], names: (&[Entry], &[Entry])) -> Result<NameMatches, Fault> {
+        let leaves_out = |path: &[u8], entry: &Entry| self.leaves_out(path, entry);
+        match_names(self.target, &leaves_out, path, names)
+    }
+
+    fn visit(&'a self, visit: Visit, state: &mut Comparing<'_>) -> Result<(), Fault> {
         let Visit { path, place } = visit;
         let below = state.stack.len();
         match place {
@@ -435,16 +437,16 @@ impl<'a> Comparison<'a> {
             }
             Standing::Source(attributes, is_late) => {
                 if let Some(source) = self.list(self.source, &path, state)? {
-                    let mut alike = self.find_alike(&path, &source, &[])?;
+                    let mut matches = self.match_names(&path, (&source, &[]))?;
                     let directory = Rc::new((path, attributes));
                     for entry in source {
                         let path = join(&directory.0, &entry.name);
                         if self.leaves_out(&path, &entry) {
                             continue;
                         }
-                        let (found, attributes) = (alike.take(&entry.name), entry.attributes);
+                        let (found, attributes) = (matches.take(&entry.name), entry.attributes);
                         match found {
-                            Some(Found::Waits(other)) => {
+                            Some(NameMatch::Deferred(other)) => {
                                 state.wait(path, attributes, other, &directory);
                             }
                             _ => self.only_source(path, attributes, is_late, &directory, state),
@@ -477,20 +479,20 @@ impl<'a> Comparison<'a> {
         directory: &Directory,
         source: Vec<Entry>,
         mut target: Vec<Entry>,
-        state: &mut State<'a, '_>,
+        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
         for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
             if !self.leaves_out(&path, &entry) {
                 state.touch(directory);
-                let left = Extra::new(path, &entry.attributes, (false, false));
+                let left = Extraneous::new(path, &entry.attributes, (false, false));
                 state.outcome.left_over.push(left);
             }
         }
-        let mut alike = self.find_alike(&directory.0, &source, &target)?;
+        let mut matches = self.match_names(&directory.0, (&source, &target))?;
         let mut target = target.into_iter().peekable();
         for entry in source {
             while let Some(extra) = target.next_if(|t| t.name < entry.name) {
-                self.extra(directory, &extra, &alike, state);
+                self.extra(directory, &extra, &matches, state);
             }
             let twin = target.next_if(|t| t.name == entry.name);
             let path = join(&directory.0, &entry.name);
@@ -502,19 +504,19 @@ impl<'a> Comparison<'a> {
                 Some(twin) => {
                     self.both(path, entry.attributes, &twin.attributes, directory, state)?;
                 }
-                None => match (alike.take(&entry.name), entry.attributes) {
+                None => match (matches.take(&entry.name), entry.attributes) {
                     (None, attributes) => {
                         state.touch(directory);
                         self.only_source(path, attributes, false, directory, state);
                     }
-                    (Some(Found::Spelled(there)), attributes) => {
+                    (Some(NameMatch::Spelled(there)), attributes) => {
                         self.both(path, attributes, &there, directory, state)?;
                     }
-                    (Some(Found::Means(other)), _) => state.failed(&path, same(&path, &other)),
-                    (Some(Found::Waits(other)), attributes) => {
+                    (Some(NameMatch::Means(other)), _) => state.failed(&path, same(&path, &other)),
+                    (Some(NameMatch::Deferred(other)), attributes) => {
                         state.wait(path, attributes, other, directory);
                     }
-                    (Some(Found::Failed(fault)), _) => state.failed(&path, fault),
+                    (Some(NameMatch::Failed(fault)), _) => state.failed(&path, fault),
                 },
             }
             if self.is_stopped(state) {
@@ -522,7 +524,7 @@ impl<'a> Comparison<'a> {
             }
         }
         for extra in target {
-            self.extra(directory, &extra, &alike, state);
+            self.extra(directory, &extra, &matches, state);
         }
         Ok(())
     }
@@ -532,11 +534,11 @@ impl<'a> Comparison<'a> {
         &self,
         directory: &Directory,
         entry: &Entry,
-        alike: &Alike,
-        state: &mut State<'_, '_>,
+        matches: &NameMatches,
+        state: &mut Comparing<'_>,
     ) {
         let path = join(&directory.0, &entry.name);
-        let is_extra = self.options.delete && !alike.spelled.contains(&entry.name);
+        let is_extra = self.options.delete && !matches.spelled.contains(&entry.name);
         if is_extra && !self.leaves_out(&path, entry) {
             state.touch(directory);
             only_target(path, &entry.attributes, (false, false), state);
@@ -549,7 +551,7 @@ impl<'a> Comparison<'a> {
         attributes: Attributes,
         is_late: bool,
         directory: &Directory,
-        state: &mut State<'_, '_>,
+        state: &mut Comparing<'_>,
     ) {
         if attributes.kind == FileKind::Directory {
             let place = Standing::Source(attributes.clone(), is_late);
@@ -582,7 +584,7 @@ impl<'a> Comparison<'a> {
         source: Attributes,
         target: &Attributes,
         directory: &Directory,
-        state: &mut State<'a, '_>,
+        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
         use FileKind::{Directory, Fifo, File, Symlink};
         match (source.kind, target.kind) {
@@ -637,12 +639,12 @@ impl<'a> Comparison<'a> {
         path: Vec<u8>,
         source: &Attributes,
         target: &Attributes,
-        state: &mut State<'_, '_>,
+        state: &mut Comparing<'_>,
     ) {
         // A root at a server keeps its mode and its owner: it may be that of an export.
         let is_kept = path.is_empty() && self.target.is_remote();
         let differs = !is_kept && self.differs(source, target);
-        if differs || !is_same_time(source.mtime_ns, target.mtime_ns) {
+        if differs || !is_equal_or_cut(source.mtime_ns, target.mtime_ns) {
             state.outcome.directories_set.push(path.clone());
             state.touch(&Rc::new((path, source.clone())));
         }
@@ -670,10 +672,10 @@ impl<'a> Comparison<'a> {
         source: Attributes,
         target: &Attributes,
         directory: &Directory,
-        state: &mut State<'a, '_>,
+        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
         let is_file = source.kind == FileKind::File;
-        let is_same_time = is_same_time(source.mtime_ns, target.mtime_ns);
+        let is_same_time = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
             state.touch(directory);
@@ -720,7 +722,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    fn start_digest(&self, side: &'a Side<'a>, path: &[u8]) -> Asked<'a> {
+    fn start_digest(&self, side: &'a Namespace<'a>, path: &[u8]) -> Pending {
         let kind = match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
@@ -728,7 +730,7 @@ impl<'a> Comparison<'a> {
         side.start_digest(path, kind)
     }
 
-    fn answer(&self, question: Question<'_>, state: &mut State<'_, '_>) -> Result<(), Fault> {
+    fn answer(&self, question: Question, state: &mut Comparing<'_>) -> Result<(), Fault> {
         let Question {
             path,
             attributes,
@@ -737,16 +739,16 @@ impl<'a> Comparison<'a> {
             target,
             differs,
         } = question;
-        let source = match source.wait().and_then(essence) {
+        let source = match source.wait().and_then(compared_content) {
             Ok(source) => source,
-            Err(fault) if ends_session(&fault) => return Err(fault),
+            Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => {
                 state.failed(&path, fault);
                 return Ok(());
             }
         };
-        match target.wait().and_then(essence) {
-            Err(fault) if ends_session(&fault) => return Err(fault),
+        match target.wait().and_then(compared_content) {
+            Err(fault) if fault.ends_session => return Err(fault),
             Ok(target) if target == source => {
                 if differs {
                     state.give(Action::Set { path, attributes });
@@ -764,7 +766,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Settles what is known only at the end: what stays, and what only has another name.
-    fn finish(&'a self, state: &mut State<'a, '_>) -> Result<(), Fault> {
+    fn finish(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
         let kept = std::mem::take(&mut state.kept);
         // What has to go where something stays can't, and then nothing has to make way for it.
         let mut blocked = HashSet::new();
@@ -785,7 +787,7 @@ impl<'a> Comparison<'a> {
         self.find_renames(state)
     }
 
-    fn find_renames(&'a self, state: &mut State<'a, '_>) -> Result<(), Fault> {
+    fn find_renames(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
         let missing = std::mem::take(&mut state.missing);
         let mut by_size: HashMap<u64, Vec<usize>> = HashMap::new();
         let sizes: HashSet<u64> = missing.iter().map(|(_, a)| a.size).collect();
@@ -794,7 +796,7 @@ impl<'a> Comparison<'a> {
                 by_size.entry(extra.size).or_default().push(at);
             }
         }
-        let mut known: HashMap<usize, Essence> = HashMap::new();
+        let mut known: HashMap<usize, ComparedContent> = HashMap::new();
         let mut taken: HashSet<usize> = HashSet::new();
         for (path, attributes) in missing {
             if self.is_stopped(state) {
@@ -815,11 +817,11 @@ impl<'a> Comparison<'a> {
                         .map(|at| self.start_digest(self.target, &extras[**at].path))
                         .collect();
                     for (at, asked) in group.iter().zip(asked) {
-                        match asked.wait().and_then(essence) {
-                            Ok(essence) => {
-                                known.insert(**at, essence);
+                        match asked.wait().and_then(compared_content) {
+                            Ok(content) => {
+                                known.insert(**at, content);
                             }
-                            Err(fault) if ends_session(&fault) => return Err(fault),
+                            Err(fault) if fault.ends_session => return Err(fault),
                             // Nothing is known of it, and so it is no candidate.
                             Err(_) => {
                                 taken.insert(**at);
@@ -828,13 +830,13 @@ impl<'a> Comparison<'a> {
                     }
                 }
                 let asked = self.start_digest(self.source, &path);
-                match asked.wait().and_then(essence) {
+                match asked.wait().and_then(compared_content) {
                     Ok(own) => {
                         found = candidates
                             .into_iter()
                             .find(|at| !taken.contains(at) && known.get(at) == Some(&own));
                     }
-                    Err(fault) if ends_session(&fault) => return Err(fault),
+                    Err(fault) if fault.ends_session => return Err(fault),
                     // The copy tells why.
                     Err(_) => {}
                 }
@@ -866,13 +868,29 @@ fn only_target(
     path: Vec<u8>,
     attributes: &Attributes,
     (is_in_the_way, has_successor): (bool, bool),
-    state: &mut State<'_, '_>,
+    state: &mut Comparing<'_>,
 ) {
     if attributes.kind == FileKind::Directory {
         let place = Standing::Target(is_in_the_way);
         let path = path.clone();
         state.stack.push(Visit { path, place });
     }
-    let extra = Extra::new(path, attributes, (is_in_the_way, has_successor));
+    let extra = Extraneous::new(path, attributes, (is_in_the_way, has_successor));
     state.outcome.extras.push(extra);
+}
+
+/// What is compared of the content of two entries of the same size.
+#[derive(PartialEq)]
+enum ComparedContent {
+    Link(Vec<u8>),
+    File(DigestValue, u64),
+}
+
+/// What an answer says of the content.
+fn compared_content(answer: Answer) -> Result<ComparedContent, Fault> {
+    match answer {
+        Answer::Target(target) => Ok(ComparedContent::Link(target)),
+        Answer::Digest { value, length } => Ok(ComparedContent::File(value, length)),
+        _ => Err(odd_answer()),
+    }
 }

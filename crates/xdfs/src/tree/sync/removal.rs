@@ -4,12 +4,12 @@
 use xdfs_proto::{Code, Fault};
 
 use super::OPERATION;
-use super::carry::{CALLS_MAX, Carrier};
-use super::plan::Extra;
-use super::side::{Side, odd_answer};
+use super::carry::Carrier;
+use super::plan::Extraneous;
+use crate::events::SyncStep;
 use crate::paths::{Answer, Call, FileKind};
-use crate::tree::SyncStep;
-use crate::tree::moving::{Report, ends_session};
+use crate::tree::moving::Report;
+use crate::tree::namespace::{CALLS_MAX, Namespace, odd_answer};
 
 /// What became of names that were too much.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,14 +22,14 @@ pub(super) struct Removed {
 /// Removes names from the target, what is in a directory before it.
 pub(super) fn remove(
     carrier: &Carrier<'_>,
-    source: &Side<'_>,
-    extras: Vec<Extra>,
+    source: &Namespace<'_>,
+    extras: Vec<Extraneous>,
     report: &mut Report<'_>,
 ) -> Result<Removed, Fault> {
     let mut removed = Removed::default();
     let (mut directories, files): (Vec<_>, Vec<_>) =
         extras.into_iter().partition(|extra| extra.is_directory);
-    let depth = |extra: &Extra| extra.path.iter().filter(|b| **b == b'/').count();
+    let depth = |extra: &Extraneous| extra.path.iter().filter(|b| **b == b'/').count();
     directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
     let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
     for level in std::iter::once(&*files).chain(levels) {
@@ -40,7 +40,7 @@ pub(super) fn remove(
             }
             let gone = still_gone(source, group, &mut removed, report)?;
             let calls = gone.into_iter().map(|extra| {
-                let path = carrier.at(&extra.path);
+                let path = carrier.target.at(&extra.path);
                 let call = if extra.is_directory {
                     Call::RemoveDirectory { path }
                 } else {
@@ -64,11 +64,11 @@ pub(super) fn remove(
 
 /// Those that the source still doesn't have. The others stay, and that is told.
 fn still_gone<'e>(
-    source: &Side<'_>,
-    extras: &'e [Extra],
+    source: &Namespace<'_>,
+    extras: &'e [Extraneous],
     removed: &mut Removed,
     report: &mut Report<'_>,
-) -> Result<Vec<&'e Extra>, Fault> {
+) -> Result<Vec<&'e Extraneous>, Fault> {
     // All questions at once, for a source that is far away.
     let asked: Vec<_> = extras
         .iter()
@@ -90,7 +90,7 @@ fn still_gone<'e>(
                 })
             }
             Ok(_) => return Err(odd_answer()),
-            Err(fault) if ends_session(&fault) => return Err(fault),
+            Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => Some(fault),
         };
         match kept {
@@ -106,15 +106,15 @@ fn still_gone<'e>(
 
 /// Whether the source has exactly this name: a file system may find another one by it, which
 /// differs in case only.
-fn is_listed(source: &Side<'_>, path: &[u8]) -> Result<bool, Fault> {
+fn is_listed(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
     let at = path.iter().rposition(|b| *b == b'/');
     let (above, name) = match at {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&path[..0], path),
     };
-    match Side::names(source.start_list(above)) {
+    match Namespace::names(source.start_list(above)) {
         Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
-        Err(fault) if ends_session(&fault) => Err(fault),
+        Err(fault) if fault.ends_session => Err(fault),
         // Nothing says that it is another one.
         Err(_) => Ok(true),
     }

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::paths::{Entry, FileKind};
-use crate::tree::join;
+use crate::paths::{Entry, FileKind, join};
 
 /// How many names are tried for a file.
 pub(super) const NAMES: u32 = 8;

@@ -36,7 +36,7 @@ pub(super) fn block_bytes(length: u64) -> Option<u32> {
 
 /// A block that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundBlock {
     /// Where in the file that was looked through.
     pub(super) at: u64,
     /// The number of the block in the other one.
@@ -189,7 +189,7 @@ impl Index {
         range: ByteRange,
         read: &mut Read<'_>,
         stop: &AtomicBool,
-        found: &mut dyn FnMut(Found),
+        found: &mut dyn FnMut(FoundBlock),
     ) -> Result<(), Fault> {
         let block = self.block as usize;
         let mut rolling = RollingSum::new(self.block);
@@ -233,7 +233,7 @@ impl Index {
                 }
             }
             if let Some(number) = number {
-                found(Found {
+                found(FoundBlock {
                     at: base + at as u64,
                     block: number,
                     length: self.block,
@@ -262,7 +262,7 @@ impl Index {
     }
 
     /// The short block at the end is looked for at the end alone.
-    fn find_tail(&self, rest: &[u8], end: u64, found: &mut dyn FnMut(Found)) {
+    fn find_tail(&self, rest: &[u8], end: u64, found: &mut dyn FnMut(FoundBlock)) {
         let tail = self.tail as usize;
         let Some(last) = self.signatures.last().filter(|_| tail > 0) else {
             return;
@@ -271,7 +271,7 @@ impl Index {
         if let Some(start) = start
             && strong(&rest[start..]) == last.strong
         {
-            found(Found {
+            found(FoundBlock {
                 at: end - u64::from(self.tail),
                 block: u32::try_from(self.signatures.len() - 1).unwrap_or(NONE),
                 length: self.tail,

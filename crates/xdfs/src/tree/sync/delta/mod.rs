@@ -19,13 +19,13 @@ use xdfs_proto::delta::{
     PIECES_MAX, SEEDED_BYTES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature,
 };
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::SourceTag;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Side};
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Side, SourceTag};
 use xdfs_store::{LocalStore, Source, Store};
 
 use crate::client::Client;
 use crate::paths::{Answer, Attributes, Call};
-use find::{Found, Index, Run, add, block_bytes, cut};
+use crate::tree::namespace::Namespace;
+use find::{FoundBlock, Index, Run, add, block_bytes, cut};
 
 /// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
 const FILE_BYTES_MIN: u64 = 1 << 20;
@@ -85,28 +85,24 @@ pub(super) struct Preparation<'a> {
 }
 
 impl Preparation<'_> {
-    /// Prepares an upload of the file `source` here to `target`, which has `old` bytes there.
-    pub(super) fn upload(&self, source: &[u8], target: &[u8], old: u64) {
-        if self.refusal.get().is_none() {
-            self.told(target, self.seed_there(source, target, old));
-        }
-    }
-
-    /// Prepares a download of `source`, of which this is known, to `target` in a store here.
-    pub(super) fn download(
+    /// Prepares the move of a file of `source` to `target`.
+    pub(super) fn prepare(
         &self,
-        source: &[u8],
-        new: &Attributes,
-        store: &LocalStore,
-        target: &[u8],
+        candidate: &Candidate,
+        source: &Namespace<'_>,
+        target: &Namespace<'_>,
     ) {
-        if self.refusal.get().is_none() {
-            self.told(target, self.seed_here(source, new, store, target));
+        if self.refusal.get().is_some() {
+            return;
         }
-    }
-
-    fn told(&self, target: &[u8], seeded: Result<u64, Fault>) {
-        let target = target.escape_ascii();
+        let (from, to) = (source.path(&candidate.path), target.at(&candidate.path));
+        let seeded = if target.is_remote() {
+            self.seed_there(&from, &to, candidate.old)
+        } else {
+            let store = target.beneath();
+            store.and_then(|store| self.seed_here(&from, &candidate.attributes, &store, &to))
+        };
+        let target = to.escape_ascii();
         match seeded {
             Ok(bytes) => tracing::debug!(%target, bytes, "the old file has these of the new one"),
             // The transfer tells what is really wrong.
@@ -149,17 +145,7 @@ impl Preparation<'_> {
         if self.is_stopped() || !pays(&runs, data) {
             return Ok(0);
         }
-        let seed = Seed {
-            from: target.to_vec(),
-            to: target.to_vec(),
-            overwrite: true,
-            sparse: file.info().sparse,
-            tag,
-            length,
-            digest: self.digest,
-            block_bytes: block,
-            pieces: Vec::new(),
-        };
+        let seed = self.seed_of(target, block, (tag, length), file.info().sparse);
         let mut buf = Vec::new();
         self.seed(
             &runs,
@@ -196,7 +182,7 @@ impl Preparation<'_> {
         // Where each block of the new file is in the old one.
         let mut places = vec![None; index.count()];
         let all = ByteRange { start: 0, end: old };
-        self.scan(&index, &mut *file, all, &mut |found: Found| {
+        self.scan(&index, &mut *file, all, &mut |found: FoundBlock| {
             let place = |number: u32, places: &mut Vec<Option<u64>>| {
                 let place = places.get_mut(number as usize);
                 place.is_some_and(|place| place.replace(found.at).is_none())
@@ -220,17 +206,8 @@ impl Preparation<'_> {
         if !pays(&runs, new) {
             return Ok(0);
         }
-        let seed = Seed {
-            from: target.to_vec(),
-            to: target.to_vec(),
-            overwrite: true,
-            sparse: attributes.allocated < new,
-            tag,
-            length: new,
-            digest: self.digest,
-            block_bytes: block,
-            pieces: Vec::new(),
-        };
+        let is_sparse = attributes.allocated < new;
+        let seed = self.seed_of(target, block, (tag, new), is_sparse);
         drop(file);
         self.seed(
             &runs,
@@ -238,6 +215,27 @@ impl Preparation<'_> {
             &mut |seed| xdfs_store::seed(store, &seed),
             &mut |range| Ok(index.state(range.start / u64::from(block))),
         )
+    }
+
+    /// What begins the partial file of a target with pieces of its old one.
+    fn seed_of(
+        &self,
+        target: &[u8],
+        block_bytes: u32,
+        (tag, length): (SourceTag, u64),
+        sparse: bool,
+    ) -> Seed {
+        Seed {
+            from: target.to_vec(),
+            to: target.to_vec(),
+            overwrite: true,
+            sparse,
+            tag,
+            length,
+            digest: self.digest,
+            block_bytes,
+            pieces: Vec::new(),
+        }
     }
 
     /// The sums of all blocks of a file on the server, which has `length` bytes, and its version.
@@ -290,7 +288,7 @@ impl Preparation<'_> {
         index: &Index,
         file: &mut dyn Source,
         range: ByteRange,
-        found: &mut dyn FnMut(Found),
+        found: &mut dyn FnMut(FoundBlock),
     ) -> Result<(), Fault> {
         let mut read = |offset, buf: &mut [u8]| file.read_at(offset, buf);
         index.scan(range, &mut read, self.stop, found)

@@ -44,7 +44,7 @@ fn whole(bytes: &[u8]) -> ByteRange {
 }
 
 /// What is found, and how many bytes were read.
-fn found(index: &Index, bytes: &[u8]) -> Vec<Found> {
+fn found(index: &Index, bytes: &[u8]) -> Vec<FoundBlock> {
     let mut all = Vec::new();
     let mut read = |at: u64, buf: &mut [u8]| {
         let from = &bytes[at as usize..];
@@ -60,7 +60,7 @@ fn found(index: &Index, bytes: &[u8]) -> Vec<Found> {
 }
 
 #[track_caller]
-fn assert_true(found: &[Found], theirs: &[u8], mine: &[u8]) {
+fn assert_true(found: &[FoundBlock], theirs: &[u8], mine: &[u8]) {
     let mut end = 0;
     for f in found {
         assert!(f.at >= end, "they don't overlap");
@@ -194,9 +194,8 @@ proptest! {
         cuts in proptest::collection::vec((0usize..60_000, 0usize..60_000, 0u64..9000), 1..8),
         is_blake3 in any::<bool>(),
     ) {
-        use xdfs_proto::Limits;
+        use xdfs_proto::{Limits, SourceTag};
         use xdfs_proto::delta::Seed;
-        use xdfs_proto::frame::SourceTag;
         use xdfs_proto::path::Call;
 
         let new = noise(5, length);

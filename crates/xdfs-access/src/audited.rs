@@ -1,0 +1,475 @@
+//! A store whose transfers and changes are written to the audit log.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use xdfs_proto::digest::Fragment;
+use xdfs_proto::pack::{Content, Failures, PackReader, PackRequest, PackWriter};
+use xdfs_proto::path::{Answer, Attributes, Call};
+use xdfs_proto::{ByteRange, Code, Fault, Limits};
+use xdfs_security::Method;
+use xdfs_security::audit::{Audit, Event, Kind};
+use xdfs_store::{
+    Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackHow, Sink, SinkRequest, Source,
+    SourceInfo, Store,
+};
+
+use crate::clock::Clock;
+
+/// Who does what is done with a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) door: &'static str,
+    pub(crate) user: String,
+    pub(crate) method: Method,
+    pub(crate) from: String,
+}
+
+impl Actor {
+    /// An event of this actor, now, that has nothing else yet.
+    fn event(&self, kind: Kind) -> Event<'_> {
+        Event {
+            door: self.door,
+            user: &self.user,
+            method: Some(self.method),
+            from: &self.from,
+            ..Event::new(self.clock.time(), kind)
+        }
+    }
+
+    pub(crate) fn record(&self, kind: Kind, path: &[u8], bytes: Option<u64>, result: Option<Code>) {
+        self.audit.record(&Event {
+            path,
+            bytes,
+            result,
+            ..self.event(kind)
+        });
+    }
+
+    /// A change of names or attributes, whatever came of it.
+    fn changed(&self, call: &Call, result: &Result<Answer, Fault>) {
+        let (path, to): (&[u8], &[u8]) = match call {
+            Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, to),
+            Call::Link { existing, path } => (existing, path),
+            Call::Symlink { target, path } => (path, target),
+            Call::Seed(seed) => (&seed.from, &seed.to),
+            call => (call.path(), b""),
+        };
+        let bytes = match result {
+            Ok(Answer::Copied { bytes }) => Some(*bytes),
+            _ => None,
+        };
+        self.audit.record(&Event {
+            operation: call.operation(),
+            path,
+            to,
+            bytes,
+            result: result.as_ref().err().map(|fault| fault.code),
+            ..self.event(Kind::Change)
+        });
+    }
+
+    /// A pack was moved: entries and bytes of its files, and how many entries failed.
+    fn moved(&self, kind: Kind, root: &[u8], [entries, bytes, failed]: [u64; 3]) {
+        self.audit.record(&Event {
+            path: root,
+            bytes: Some(bytes),
+            entries: Some(entries),
+            failed: (failed > 0).then_some(failed),
+            ..self.event(kind)
+        });
+    }
+
+    /// A file was opened, and how.
+    fn opened(&self, path: &[u8], operation: &str) {
+        self.audit.record(&Event {
+            operation,
+            path,
+            ..self.event(Kind::Open)
+        });
+    }
+
+    fn closed(&self, path: &[u8], read: u64, written: u64, result: Option<Code>) {
+        self.audit.record(&Event {
+            path,
+            bytes: Some(read),
+            written: Some(written),
+            result,
+            ..self.event(Kind::Close)
+        });
+    }
+
+    fn refused(&self, path: &[u8], fault: Fault) -> Fault {
+        self.record(Kind::Refuse, path, None, Some(fault.code));
+        fault
+    }
+}
+
+/// Passes everything on to another store.
+#[derive(Debug)]
+pub(crate) struct AuditedStore {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) actor: Actor,
+}
+
+impl Store for AuditedStore {
+    fn is_slow(&self) -> bool {
+        self.inner.is_slow()
+    }
+
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        let inner = self
+            .inner
+            .open_source(path)
+            .map_err(|fault| self.actor.refused(path, fault))?;
+        Ok(Box::new(AuditedSource {
+            inner,
+            actor: self.actor.clone(),
+            path: path.to_vec(),
+            bytes: 0,
+            result: Some(Code::Cancelled),
+        }))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        let opened = self
+            .inner
+            .open_sink(request)
+            .map_err(|fault| self.actor.refused(&request.path, fault))?;
+        let sink = AuditedSink {
+            inner: opened.sink,
+            actor: self.actor.clone(),
+            path: opened.path.clone(),
+            bytes: 0,
+            ended: false,
+        };
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            ..opened
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.inner.check_sink(request)
+    }
+
+    /// One line for all that is taken, since a line for each would cost more than the files.
+    fn read_pack(
+        &self,
+        root: &[u8],
+        wish: &PackRequest,
+        pack: &mut PackWriter,
+    ) -> Result<(), Fault> {
+        let before = (pack.entries(), pack.len());
+        self.inner
+            .read_pack(root, wish, pack)
+            .map_err(|fault| self.actor.refused(root, fault))?;
+        let entries = u64::from(pack.entries().saturating_sub(before.0));
+        let bytes = pack.len().saturating_sub(before.1) as u64;
+        self.actor.moved(Kind::Download, root, [entries, bytes, 0]);
+        Ok(())
+    }
+
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        self.inner.packs_wait(root)
+    }
+
+    /// One line for all that is made.
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        let failures = self
+            .inner
+            .write_pack(root, how, pack)
+            .map_err(|fault| self.actor.refused(root, fault))?;
+        let (mut entries, mut bytes) = (0, 0);
+        let limits = Limits::default();
+        for (number, entry) in (0..).zip(PackReader::new(pack, &limits).flatten()) {
+            entries += 1;
+            if let Content::File(data) = entry.content
+                && failures.of(number).is_none()
+            {
+                bytes += data.len() as u64;
+            }
+        }
+        let failed = failures.runs().iter().map(|run| u64::from(run.count)).sum();
+        self.actor
+            .moved(Kind::Upload, root, [entries, bytes, failed]);
+        Ok(failures)
+    }
+
+    /// Changes are written down, whatever comes of them. Of calls that only look, those that are
+    /// refused for want of rights are: all others would fill the log with the names of trees.
+    fn call(
+        &self,
+        call: &Call,
+        part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+    ) -> Result<Answer, Fault> {
+        let result = self.inner.call(call, part);
+        if !call.is_read_only() {
+            self.actor.changed(call, &result);
+        } else if let Err(fault) = &result
+            && matches!(fault.code, Code::PermissionDenied | Code::PathEscape)
+        {
+            let path = call.path();
+            self.actor
+                .record(Kind::Refuse, path, None, Some(fault.code));
+        }
+        result
+    }
+
+    fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
+        let path = &*request.path;
+        let opened = self.inner.open_file(request).map_err(|fault| {
+            // It will be tried again, and again.
+            let waits = fault.code == Code::Busy;
+            if waits {
+                fault
+            } else {
+                self.actor.refused(path, fault)
+            }
+        })?;
+        let flags = &request.flags;
+        self.actor.opened(
+            path,
+            match (opened.created, flags.read, flags.write) {
+                (true, ..) => "make a file",
+                (_, true, true) => "read and write",
+                (_, _, true) => "write",
+                _ => "read",
+            },
+        );
+        let file = Box::new(AuditedFile {
+            inner: opened.file,
+            actor: self.actor.clone(),
+            path: path.to_vec(),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            failure: OnceLock::new(),
+        });
+        Ok(OpenedFile { file, ..opened })
+    }
+}
+
+/// A file that is open. Every way of closing it drops it.
+struct AuditedFile {
+    inner: Box<dyn File>,
+    actor: Actor,
+    path: Vec<u8>,
+    read: AtomicU64,
+    written: AtomicU64,
+    /// Why something failed first.
+    failure: OnceLock<Code>,
+}
+
+impl AuditedFile {
+    fn seen<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.inspect_err(|fault| {
+            let _ = self.failure.set(fault.code);
+        })
+    }
+
+    fn count(counter: &AtomicU64, bytes: usize) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl File for AuditedFile {
+    fn is_pipe(&self) -> bool {
+        self.inner.is_pipe()
+    }
+
+    fn attributes(&self) -> Result<Attributes, Fault> {
+        self.seen(self.inner.attributes())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let read = self.seen(self.inner.read_at(offset, buf))?;
+        Self::count(&self.read, read);
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.seen(self.inner.write_at(offset, bytes))?;
+        Self::count(&self.written, bytes.len());
+        Ok(())
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
+        let offset = self.seen(self.inner.append(bytes))?;
+        Self::count(&self.written, bytes.len());
+        Ok(offset)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<(), Fault> {
+        self.seen(self.inner.sync(data_only))
+    }
+
+    fn set_length(&self, length: u64) -> Result<(), Fault> {
+        self.seen(self.inner.set_length(length))
+    }
+
+    fn read_pipe(&self, buf: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let read = self.seen(self.inner.read_pipe(buf))?;
+        Self::count(&self.read, read.unwrap_or(0));
+        Ok(read)
+    }
+
+    fn write_pipe(&self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        let written = self.seen(self.inner.write_pipe(bytes))?;
+        Self::count(&self.written, written.unwrap_or(0));
+        Ok(written)
+    }
+}
+
+impl Drop for AuditedFile {
+    fn drop(&mut self) {
+        let (read, written) = (*self.read.get_mut(), *self.written.get_mut());
+        let failure = self.failure.get().copied();
+        self.actor.closed(&self.path, read, written, failure);
+    }
+}
+
+impl fmt::Debug for AuditedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedFile").field(&self.inner).finish()
+    }
+}
+
+struct AuditedSource {
+    inner: Box<dyn Source>,
+    actor: Actor,
+    path: Vec<u8>,
+    bytes: u64,
+    result: Option<Code>,
+}
+
+impl Source for AuditedSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn is_slow(&self) -> bool {
+        self.inner.is_slow()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let read = self.inner.read_at(offset, buf);
+        match &read {
+            Ok(read) => self.bytes += *read as u64,
+            Err(fault) => self.result = Some(fault.code),
+        }
+        read
+    }
+
+    fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        self.inner.next_data(offset, end)
+    }
+
+    fn will_read(&mut self, range: ByteRange) {
+        self.inner.will_read(range);
+    }
+
+    fn is_uniform(&self) -> bool {
+        self.inner.is_uniform()
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        let unchanged = self.inner.verify_unchanged();
+        // Asked when all was read, and not before.
+        self.result = unchanged.as_ref().err().map(|fault| fault.code);
+        unchanged
+    }
+}
+
+impl Drop for AuditedSource {
+    fn drop(&mut self) {
+        // A uniform source is read without being asked.
+        let bytes = (!self.inner.is_uniform()).then_some(self.bytes);
+        self.actor
+            .record(Kind::Download, &self.path, bytes, self.result);
+    }
+}
+
+impl fmt::Debug for AuditedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedSource").field(&self.inner).finish()
+    }
+}
+
+struct AuditedSink {
+    inner: Box<dyn Sink>,
+    actor: Actor,
+    path: Vec<u8>,
+    bytes: u64,
+    ended: bool,
+}
+
+impl AuditedSink {
+    fn end(&mut self, result: Option<Code>) {
+        if !self.ended {
+            self.ended = true;
+            self.actor
+                .record(Kind::Upload, &self.path, Some(self.bytes), result);
+        }
+    }
+}
+
+impl Sink for AuditedSink {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let written = self.inner.write_at(offset, bufs);
+        match &written {
+            Ok(()) => self.bytes += bufs.iter().map(|b| b.len() as u64).sum::<u64>(),
+            Err(fault) => self.end(Some(fault.code)),
+        }
+        written
+    }
+
+    fn hole(&mut self, range: ByteRange) {
+        self.inner.hole(range);
+    }
+
+    fn begin_write_back(&mut self, range: ByteRange) {
+        self.inner.begin_write_back(range);
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.inner.sync()
+    }
+
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        self.inner.verify()
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        self.inner.record(durable)
+    }
+
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
+        let published = self.inner.publish(length, fresh);
+        self.end(published.as_ref().err().map(|fault| fault.code));
+        published
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.inner.discard()
+    }
+}
+
+impl Drop for AuditedSink {
+    fn drop(&mut self) {
+        self.end(Some(Code::Cancelled));
+    }
+}
+
+impl fmt::Debug for AuditedSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AuditedSink").field(&self.inner).finish()
+    }
+}

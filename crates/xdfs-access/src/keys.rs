@@ -1,0 +1,85 @@
+//! Which public keys a user may come with.
+
+use std::path::{Path, PathBuf};
+
+use xdfs_proto::{Code, Fault};
+use xdfs_security::Binding;
+use xdfs_security::key::{self, AuthorizedKeys};
+
+/// The lists of keys of a server's users.
+#[derive(Clone, Debug)]
+pub struct KeyLists {
+    /// The user who runs the server.
+    pub owner: String,
+    /// Lists of the owner. Those that aren't there are empty.
+    pub owner_lists: Vec<PathBuf>,
+    /// The folder with a list for each user, under the user's name.
+    pub folder: PathBuf,
+}
+
+impl KeyLists {
+    /// Checks the proof, and tells the user. An empty name is that of the owner.
+    pub(crate) fn admit(
+        &self,
+        body: &[u8],
+        user: &str,
+        binding: &Binding,
+        now_unix: u64,
+    ) -> Result<String, Fault> {
+        let name = if user.is_empty() { &self.owner } else { user };
+        let mut lists = Vec::new();
+        if is_plain(name) {
+            lists.push(self.folder.join(name));
+        }
+        if name == self.owner {
+            lists.extend(self.owner_lists.iter().cloned());
+        }
+        let key = key::verify(body, user, binding)?;
+        let is_listed = lists
+            .iter()
+            .filter_map(|path| load(path))
+            .any(|list| list.contains(&key, now_unix));
+        if is_listed {
+            return Ok(name.to_owned());
+        }
+        // The refusal of a user whom nobody knows, at the same cost for those with a list.
+        key::admit(body, user, binding, None, now_unix).map(|_| name.to_owned())
+    }
+}
+
+/// A list that can't be used admits nobody, and the log says why.
+fn load(path: &Path) -> Option<AuthorizedKeys> {
+    match AuthorizedKeys::load(path) {
+        Ok(list) => Some(list),
+        Err(fault) => {
+            if fault.code != Code::NotFound {
+                tracing::warn!(%fault, "a list of keys is not used");
+            }
+            None
+        }
+    }
+}
+
+/// Whether a name can stand for a file in a folder.
+fn is_plain(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-@".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn names_stay_in_their_folder() {
+        for name in ["alice", "a.b", "a@b", "A-1_2"] {
+            assert!(is_plain(name), "{name}");
+        }
+        for name in ["", ".", "..", "../x", "a/b", "-a", "a b", "\u{e4}", "a\0"] {
+            assert!(!is_plain(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A password that is being proved.
+
+use std::sync::Arc;
+
+use xdfs_proto::Fault;
+use xdfs_security::password::PasswordServer;
+use xdfs_security::{Binding, Method, Principal};
+
+use crate::login_guard::LoginGuard;
+use crate::peer::Peer;
+
+/// A password that is being proved by a challenge. One that is never finished counts as a failure
+/// of the address: else challenges would cost nothing.
+#[derive(Debug)]
+pub struct PasswordExchange {
+    server: PasswordServer,
+    binding: Binding,
+    claim: Claim,
+}
+
+/// Who somebody says they are.
+#[derive(Debug)]
+struct Claim {
+    guard: Arc<LoginGuard>,
+    peer: Peer,
+    user: String,
+    is_settled: bool,
+}
+
+impl PasswordExchange {
+    pub(crate) fn new(
+        server: PasswordServer,
+        binding: Binding,
+        guard: Arc<LoginGuard>,
+        peer: Peer,
+        user: String,
+    ) -> Self {
+        let claim = Claim {
+            guard,
+            peer,
+            user,
+            is_settled: false,
+        };
+        Self {
+            server,
+            binding,
+            claim,
+        }
+    }
+
+    /// Takes the answer to the challenge.
+    ///
+    /// # Errors
+    /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed), or
+    /// [`LimitExceeded`](xdfs_proto::Code::LimitExceeded) with a time to wait after failures.
+    pub fn finish(self, answer: &[u8]) -> Result<Principal, Fault> {
+        self.settle(|| Ok(answer.to_vec()))
+    }
+
+    /// Takes the answer that `prove` makes.
+    pub(crate) fn settle(
+        self,
+        prove: impl FnOnce() -> Result<Vec<u8>, Fault>,
+    ) -> Result<Principal, Fault> {
+        let Self {
+            server,
+            binding,
+            mut claim,
+        } = self;
+        claim.is_settled = true;
+        let Claim {
+            guard, peer, user, ..
+        } = &claim;
+        // Asked again: of many proofs that were begun at once all but the first failures wait.
+        guard
+            .check_guesses(peer, user)
+            .and_then(|()| server.finish(&prove()?, &binding))
+            .map_err(|fault| guard.refused(peer, user, Some(Method::Password), fault))?;
+        guard.succeeded(peer, user, user);
+        Ok(Principal {
+            user: user.clone(),
+            method: Method::Password,
+            scopes: Vec::new(),
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.guard.abandoned(&self.peer, &self.user);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The bounds on bytes a second of users.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use xdfs_store::rate::SharedRate;
+
+/// One bound for each user who has sessions, or had some a moment ago. Asked once a session.
+#[derive(Debug)]
+pub(crate) struct UserRates {
+    bytes_per_s: NonZeroU64,
+    by_user: Mutex<HashMap<String, Arc<SharedRate>>>,
+}
+
+impl UserRates {
+    pub(crate) fn new(bytes_per_s: NonZeroU64) -> Self {
+        Self {
+            bytes_per_s,
+            by_user: Mutex::default(),
+        }
+    }
+
+    /// The bound that all sessions of a user share.
+    pub(crate) fn of(&self, user: &str, now: Instant) -> Arc<SharedRate> {
+        let mut rates = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not before it is settled: leaving and coming back would be a way around it.
+        rates.retain(|_, rate| Arc::strong_count(rate) > 1 || !rate.is_settled(now));
+        let new = || Arc::new(SharedRate::new(self.bytes_per_s.get(), now));
+        Arc::clone(rates.entry(user.to_owned()).or_insert_with(new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_one_user_have_one_bound() {
+        let rates = UserRates::new(NonZeroU64::new(5).unwrap());
+        let now = Instant::now();
+        let (first, second) = (rates.of("alice", now), rates.of("alice", now));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(!Arc::ptr_eq(&first, &rates.of("bob", now)));
+        drop((first, second));
+        rates.of("carol", now);
+        // Those who are gone are forgotten.
+        assert_eq!(rates.by_user.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,60 @@
+//! Tickets that somebody issues while a server runs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use xdfs_proto::Fault;
+use xdfs_security::ticket::TicketBox;
+use xdfs_security::{Binding, Scope};
+
+use crate::clock::Clock;
+
+/// Issues tickets: secrets that let somebody in once.
+#[derive(Clone)]
+pub struct Tickets {
+    tickets: Arc<Mutex<TicketBox>>,
+    owner: String,
+    clock: Arc<dyn Clock>,
+}
+
+impl Tickets {
+    pub(crate) fn new(owner: String, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            tickets: Arc::default(),
+            owner,
+            clock,
+        }
+    }
+
+    /// A ticket for the owner of the server, good for `uses` sessions within `life`.
+    ///
+    /// # Errors
+    /// The life is not between a second and 30 days, or too many tickets are out.
+    pub fn issue(&self, life: Duration, uses: u32) -> Result<String, Fault> {
+        let (now, life_s) = (self.clock.unix_s(), life.as_secs());
+        let mut tickets = self.lock();
+        let text = tickets.issue_for_uses(&self.owner, Vec::new(), now, life_s, uses)?;
+        Ok(text.as_str().to_owned())
+    }
+
+    /// Takes a proof of a ticket.
+    pub(crate) fn redeem(
+        &self,
+        proof: &[u8],
+        binding: &Binding,
+    ) -> Result<(String, Vec<Scope>), Fault> {
+        let now = self.clock.unix_s();
+        self.lock().redeem(proof, binding, now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TicketBox> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! A session that commands share, and what is copied in it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use xdfs::security::FirstUse;
+use xdfs::{
+    Client, Fault, LocalPlace, Progress, Transfer, TransferOptions, TransferResult, TransferRoute,
+};
+
+use crate::pipe::{self, Flow};
+
+/// A session of the library whose user is told when it trusts a server that nobody knew. Cheap to
+/// clone; the session ends with the last one.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedClient {
+    client: Arc<Client>,
+    told: Arc<AtomicBool>,
+}
+
+impl SharedClient {
+    /// A session that was opened just now.
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Self {
+            client,
+            told: Arc::default(),
+        }
+    }
+
+    /// The session itself.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The server, once, if nobody knew it and the session came to trust it.
+    pub(crate) fn first_use(&self) -> Option<FirstUse> {
+        if self.told.load(Ordering::Relaxed) {
+            return None;
+        }
+        let found = self.client.first_use();
+        self.told.store(found.is_some(), Ordering::Relaxed);
+        found
+    }
+
+    /// What was told of an earlier session with the same server isn't told again.
+    pub(crate) fn keep_told(&mut self, before: &Self) {
+        self.told = Arc::clone(&before.told);
+    }
+
+    /// Starts to copy a file, or what goes into a named pipe or comes out of one.
+    ///
+    /// # Errors
+    /// The local end can't be opened, or the session has ended.
+    pub(crate) fn copy(
+        &self,
+        route: &TransferRoute,
+        options: &TransferOptions,
+    ) -> Result<Copying, Fault> {
+        let client = Arc::clone(&self.client);
+        let rate = options.rate_bytes_per_s_max;
+        match route {
+            // What has no name can also go into what isn't a file.
+            TransferRoute::Upload {
+                from: LocalPlace::Standard,
+                to,
+            } if !options.dry_run && pipe::is_pipe(&client, to) => {
+                Ok(Copying::Pipe(Flow::into_pipe(client, to, rate)))
+            }
+            TransferRoute::Download {
+                from,
+                to: LocalPlace::Standard,
+            } if !options.dry_run && options.offset == 0 && pipe::is_pipe(&client, from) => {
+                let length = options.length;
+                Ok(Copying::Pipe(Flow::out_of_pipe(client, from, length, rate)))
+            }
+            _ => client.transfer(route, options).map(Into::into),
+        }
+    }
+}
+
+impl Deref for SharedClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// A file, or a stream, on its way.
+#[derive(Debug)]
+pub(crate) enum Copying {
+    /// Into a named pipe or out of it.
+    Pipe(Flow),
+    /// Everything else.
+    Transfer(Transfer),
+}
+
+impl From<Transfer> for Copying {
+    fn from(transfer: Transfer) -> Self {
+        Self::Transfer(transfer)
+    }
+}
+
+impl Copying {
+    /// Waits for the next progress.
+    pub(crate) fn progress(&mut self, timeout: Duration) -> Option<Progress> {
+        match self {
+            Self::Pipe(pipe) => pipe.progress(timeout),
+            Self::Transfer(transfer) => transfer.progress(timeout),
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        match self {
+            Self::Pipe(pipe) => pipe.is_finished(),
+            Self::Transfer(transfer) => transfer.is_finished(),
+        }
+    }
+
+    /// Ends it in an orderly way.
+    pub(crate) fn cancel(&self) {
+        match self {
+            Self::Pipe(pipe) => pipe.cancel(),
+            Self::Transfer(transfer) => transfer.cancel(),
+        }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// The fault that ended it.
+    pub(crate) fn wait(self) -> Result<TransferResult, Fault> {
+        match self {
+            Self::Pipe(pipe) => pipe.wait(),
+            Self::Transfer(transfer) => transfer.wait(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Passwords and tickets that the user types.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xdfs::{Code, Fault, RemotePlace};
+
+/// What was typed for each server: a session that is opened again asks nobody a second time.
+#[derive(Clone, Default)]
+pub(crate) struct TypedSecrets(Arc<Mutex<HashMap<String, String>>>);
+
+impl TypedSecrets {
+    /// What was typed for the server of `place`, or is now.
+    ///
+    /// # Errors
+    /// Nothing can be read, or nothing was typed.
+    pub(crate) fn ask(
+        &self,
+        place: &RemotePlace,
+        prompt: &str,
+        operation: &str,
+    ) -> Result<String, Fault> {
+        let mut typed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = format!("{:?} {:?} {prompt}", place.user, place.address);
+        if let Some(secret) = typed.get(&server) {
+            return Ok(secret.clone());
+        }
+        let secret = ask(prompt, operation)?;
+        typed.insert(server, secret.clone());
+        Ok(secret)
+    }
+}
+
+impl fmt::Debug for TypedSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypedSecrets").finish_non_exhaustive()
+    }
+}
+
+/// Asks on the terminal without showing what is typed, or reads a line of standard input.
+///
+/// # Errors
+/// Nothing can be read, or nothing was typed.
+pub(crate) fn ask(prompt: &str, operation: &str) -> Result<String, Fault> {
+    let fault = |e: std::io::Error| Fault::from_io(operation, "", &e);
+    let password = if std::io::stdin().is_terminal() {
+        rpassword::prompt_password(prompt).map_err(fault)?
+    } else {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(fault)?;
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    };
+    if password.is_empty() {
+        return Err(Fault::new(Code::InvalidArgument, operation, "it is empty"));
+    }
+    Ok(password)
+}

@@ -1,0 +1,181 @@
+//! What the engine takes from outside: time, threads and random bytes. (Channels come from the
+//! driver stacks that it is given.)
+//!
+//! Nothing else of the crate asks the system for these, so that whole sessions run in one thread
+//! by a clock of the caller. [`System`] is what programs use.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_sys::poll::{Event, Notifier};
+
+use crate::command::WAKE;
+
+/// Makes the task of a worker, in the worker's thread.
+pub type MakeTask = Box<dyn FnOnce() -> Box<dyn Task> + Send>;
+
+/// What comes from outside.
+pub trait Environment: Send + Sync + fmt::Debug {
+    /// The time.
+    fn now(&self) -> Instant;
+
+    /// Starts a worker called `name`: it makes its task and drives it to its end.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    fn start(&self, name: &str, make: MakeTask) -> io::Result<()>;
+
+    /// Fills `bytes` with what nobody can guess.
+    ///
+    /// # Errors
+    /// The system has no source of it.
+    fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+/// Work that goes on in turns. Whoever drives it calls [`Task::turn`] and does what that returns.
+pub trait Task {
+    /// Does what can be done now. It may take the time of one piece of work, and waits for nobody.
+    fn turn(&mut self) -> Turn;
+
+    /// Waits until a turn has something to do, or until the time is over.
+    fn wait(&mut self, timeout: Option<Duration>);
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Turn {
+    /// Another turn, at once.
+    Again,
+    /// Nothing more: the task is dropped.
+    Ended,
+    /// Nothing can be done before something happens, or this time is over.
+    Wait(Option<Duration>),
+}
+
+/// The clock and the threads of the system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl System {
+    /// It, to be shared.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Environment> {
+        Arc::new(Self)
+    }
+}
+
+impl Environment for System {
+    #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn start(&self, name: &str, make: MakeTask) -> io::Result<()> {
+        let builder = thread::Builder::new().name(name.into());
+        // Whoever started the worker learns of its end by `Worker`.
+        builder.spawn(move || run(&mut *make())).map(drop)
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+/// Drives a task to its end in the calling thread.
+pub(crate) fn run(task: &mut dyn Task) {
+    loop {
+        match task.turn() {
+            Turn::Again => {}
+            Turn::Ended => return,
+            Turn::Wait(timeout) => task.wait(timeout),
+        }
+    }
+}
+
+/// A worker that was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker(Arc<AtomicBool>);
+
+impl Worker {
+    /// Starts a worker, and has `notifier` told of its end.
+    pub(crate) fn start<T: Task + 'static>(
+        environment: &dyn Environment,
+        name: &'static str,
+        notifier: &Notifier,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Self> {
+        let worker = Self(Arc::default());
+        let end = End {
+            name,
+            worker: worker.clone(),
+            notifier: notifier.clone(),
+        };
+        let make = move || {
+            let task = make();
+            Box::new(Watched { task, _end: end }) as Box<dyn Task>
+        };
+        environment.start(name, Box::new(make))?;
+        Ok(worker)
+    }
+
+    /// Whether it has ended and holds nothing any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A task whose end is told when it is dropped.
+struct Watched<T> {
+    task: T,
+    /// Dropped after the task.
+    _end: End,
+}
+
+impl<T: Task> Task for Watched<T> {
+    fn turn(&mut self) -> Turn {
+        self.task.turn()
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.task.wait(timeout);
+    }
+}
+
+struct End {
+    name: &'static str,
+    worker: Worker,
+    notifier: Notifier,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("a thread of {} panicked", self.name);
+        }
+        self.worker.0.store(true, Ordering::SeqCst);
+        wake(&self.notifier);
+    }
+}
+
+/// Wakes whoever waits at the poller of `notifier`.
+pub(crate) fn wake(notifier: &Notifier) {
+    notifier.notify(Event {
+        token: WAKE,
+        readable: false,
+        writable: false,
+    });
+}
+
+/// Waits for workers, for two seconds at most.
+#[cfg(test)]
+pub(crate) fn join(workers: &[Worker]) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !workers.iter().all(Worker::has_ended) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,246 @@
+//! The channels of a session: each has a slot, and stands in the queue of what it can do next.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use xdfs_proto::ChannelIndex;
+use xdfs_proto::frame::Frame;
+
+use crate::channel::{Channel, Phase};
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(super) struct Channels {
+    slots: Vec<Option<Channel>>,
+    free: Vec<usize>,
+    by_index: BTreeMap<ChannelIndex, usize>,
+    used: BTreeSet<ChannelIndex>,
+    readable: VecDeque<usize>,
+    /// Something waits to be written on them.
+    writing: VecDeque<usize>,
+    /// They can take a block.
+    idle: VecDeque<usize>,
+    /// They wait for a buffer, those that have waited longest first.
+    starved: VecDeque<usize>,
+    /// They wait for the bound on the rate.
+    throttled: Vec<usize>,
+    /// Frames for whichever channel is open first.
+    unrouted_frames: VecDeque<Frame>,
+    /// How many were given up because a header came damaged.
+    damaged: u32,
+}
+
+impl Channels {
+    pub(super) fn get(&self, slot: usize) -> Option<&Channel> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Channel> {
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    /// All of them with their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Channel)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, channel)| Some((slot, channel.as_ref()?)))
+    }
+
+    /// Those that are open, with their slots.
+    pub(super) fn open(&self) -> impl Iterator<Item = (usize, &Channel)> {
+        self.iter().filter(|(_, channel)| channel.is_open())
+    }
+
+    /// One past the last slot.
+    pub(super) fn slots_end(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The slot that the next channel gets.
+    pub(super) fn vacant(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.slots.len())
+    }
+
+    /// Takes a channel into the [vacant](Self::vacant) slot.
+    pub(super) fn insert(&mut self, channel: Channel) -> usize {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(channel);
+        self.queue(slot);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: usize) -> Option<Channel> {
+        let channel = self.slots.get_mut(slot).and_then(Option::take)?;
+        self.by_index.remove(&channel.index);
+        self.free.push(slot);
+        Some(channel)
+    }
+
+    /// A channel is open: from now on it is found by its index, which no other may have.
+    pub(super) fn opened(&mut self, index: ChannelIndex, slot: usize) {
+        self.used.insert(index);
+        self.by_index.insert(index, slot);
+    }
+
+    /// Whether a channel had this index, open or not any more.
+    pub(super) fn was_used(&self, index: ChannelIndex) -> bool {
+        self.used.contains(&index)
+    }
+
+    /// Counts one that is given up because a header came damaged, and returns how many were.
+    pub(super) fn count_damaged(&mut self) -> u32 {
+        self.damaged += 1;
+        self.damaged
+    }
+
+    /// The slot of an open channel.
+    pub(super) fn slot_of(&self, index: ChannelIndex) -> Option<usize> {
+        self.by_index.get(&index).copied()
+    }
+
+    /// Puts a channel where it belongs after something about it changed.
+    pub(super) fn queue(&mut self, slot: usize) {
+        let Some(Some(channel)) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
+        if wants_read && !channel.read_queued && !channel.starved && !channel.throttled {
+            channel.read_queued = true;
+            self.readable.push_back(slot);
+        }
+        if !channel.writable {
+            return;
+        }
+        let connecting = matches!(channel.phase, Phase::Connecting(_));
+        if connecting || channel.has_pending() {
+            if !channel.write_queued {
+                channel.write_queued = true;
+                self.writing.push_back(slot);
+            }
+        } else if channel.is_open() && !channel.idle_queued {
+            channel.idle_queued = true;
+            self.idle.push_back(slot);
+        }
+    }
+
+    /// Whether one can be read or written now.
+    pub(super) fn are_busy(&self) -> bool {
+        !self.readable.is_empty() || !self.writing.is_empty()
+    }
+
+    /// How many can be read, those that are gone included.
+    pub(super) fn readable_count(&self) -> usize {
+        self.readable.len()
+    }
+
+    /// The next that can be read.
+    pub(super) fn next_readable(&mut self) -> Option<(usize, &mut Channel)> {
+        while let Some(slot) = self.readable.pop_front() {
+            if let Some(Some(channel)) = self.slots.get_mut(slot) {
+                channel.read_queued = false;
+                return self.get_mut(slot).map(|channel| (slot, channel));
+            }
+        }
+        None
+    }
+
+    /// How many have something to write, those that are gone included.
+    pub(super) fn writing_count(&self) -> usize {
+        self.writing.len()
+    }
+
+    /// The next that has something to write.
+    pub(super) fn next_writing(&mut self) -> Option<(usize, &mut Channel)> {
+        while let Some(slot) = self.writing.pop_front() {
+            if let Some(Some(channel)) = self.slots.get_mut(slot) {
+                channel.write_queued = false;
+                return self.get_mut(slot).map(|channel| (slot, channel));
+            }
+        }
+        None
+    }
+
+    /// How many wait for a block, those that are gone included.
+    pub(super) fn idle_count(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// The one that has waited longest for a block, among those that can take one.
+    pub(super) fn next_idle(&mut self) -> Option<(usize, ChannelIndex)> {
+        while let Some(slot) = self.idle.pop_front() {
+            let Some(Some(channel)) = self.slots.get_mut(slot) else {
+                continue;
+            };
+            channel.idle_queued = false;
+            if channel.is_open() && channel.writable && !channel.has_pending() {
+                return Some((slot, channel.index));
+            }
+        }
+        None
+    }
+
+    /// Gives a channel its place at the front back: there was no block for it.
+    pub(super) fn put_back_idle(&mut self, slot: usize) {
+        if let Some(Some(channel)) = self.slots.get_mut(slot)
+            && !channel.idle_queued
+        {
+            channel.idle_queued = true;
+            self.idle.push_front(slot);
+        }
+    }
+
+    /// A channel waits for a buffer.
+    pub(super) fn starve(&mut self, slot: usize) {
+        if let Some(Some(channel)) = self.slots.get_mut(slot) {
+            channel.starved = true;
+            self.starved.push_back(slot);
+        }
+    }
+
+    /// Lets as many go on as there are buffers.
+    pub(super) fn feed_starved(&mut self, buffers: usize) {
+        for _ in 0..buffers {
+            let Some(slot) = self.starved.pop_front() else {
+                return;
+            };
+            if let Some(channel) = self.get_mut(slot) {
+                channel.starved = false;
+                self.queue(slot);
+            }
+        }
+    }
+
+    /// A channel waits for the bound on the rate.
+    pub(super) fn throttle(&mut self, slot: usize) {
+        if let Some(Some(channel)) = self.slots.get_mut(slot) {
+            channel.throttled = true;
+            self.throttled.push(slot);
+        }
+    }
+
+    /// Whether channels wait for the bound on the rate.
+    pub(super) fn are_throttled(&self) -> bool {
+        !self.throttled.is_empty()
+    }
+
+    /// The bound lets bytes through again.
+    pub(super) fn unthrottle(&mut self) {
+        for slot in std::mem::take(&mut self.throttled) {
+            if let Some(channel) = self.get_mut(slot) {
+                channel.throttled = false;
+                self.queue(slot);
+            }
+        }
+    }
+
+    /// Keeps a frame until a channel opens.
+    pub(super) fn keep_frame(&mut self, frame: Frame) {
+        self.unrouted_frames.push_back(frame);
+    }
+
+    /// The next frame that waits for a channel.
+    pub(super) fn take_frame(&mut self) -> Option<Frame> {
+        self.unrouted_frames.pop_front()
+    }
+}

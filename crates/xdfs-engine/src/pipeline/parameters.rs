@@ -1,0 +1,66 @@
+//! What the peers of a session agree on in the opening exchange.
+
+use xdfs_proto::frame::{SessionAccept, SessionRequest, Start};
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameters {
+    channels_max: u32,
+    block_size: u32,
+    window: u32,
+    start: Start,
+}
+
+impl Parameters {
+    /// What the initiator asks for.
+    pub(super) fn requested(request: &SessionRequest) -> Self {
+        Self {
+            channels_max: request.channels,
+            block_size: request.block_size,
+            window: request.window,
+            start: request.start,
+        }
+    }
+
+    /// What the acceptor answers.
+    pub(super) fn accepted(request: &SessionRequest, accepted: &SessionAccept) -> Self {
+        Self {
+            window: accepted.window,
+            ..Self::requested(request).agreed(accepted)
+        }
+    }
+
+    /// What the initiator goes by after the answer: the window is its own.
+    pub(super) fn agreed(self, accepted: &SessionAccept) -> Self {
+        Self {
+            channels_max: accepted.channels,
+            block_size: accepted.block_size,
+            ..self
+        }
+    }
+
+    /// The most channels that may stay.
+    pub(super) fn channels_max(&self) -> u32 {
+        self.channels_max
+    }
+
+    /// The most payload of a block in bytes.
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
+    pub(super) fn window(&self) -> Option<u32> {
+        (self.window > 0).then_some(self.window)
+    }
+
+    /// Whether the first block waits for all channels.
+    pub(super) fn is_strict(&self) -> bool {
+        self.start == Start::Strict
+    }
+
+    /// Whether so many open channels are enough to start.
+    pub(super) fn may_start(&self, open: u32) -> bool {
+        !self.is_strict() || open >= self.channels_max
+    }
+}

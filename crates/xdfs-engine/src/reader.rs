@@ -1,0 +1,230 @@
+//! Reads a source that takes long, such as one behind a network, in a thread of its own: a few
+//! blocks ahead of what channels take, so that it holds up no other file of the session.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::Duration;
+
+use xdfs_proto::sender::Extent;
+use xdfs_proto::{Code, Fault};
+use xdfs_store::Source;
+use xdfs_sys::ids::Ids;
+use xdfs_sys::poll::Notifier;
+
+use crate::environment::{Environment, Task, Turn, Worker, wake};
+use crate::guard::guarded;
+use crate::security::assume_ids;
+
+/// Blocks that are read, or were and wait for a channel.
+const AHEAD: usize = 4;
+const READ: &str = "read the source";
+
+/// What the thread is asked.
+#[derive(Debug)]
+enum Question {
+    /// An extent, which begins at this offset of the source.
+    Read(Extent, u64),
+    /// Whether the source is unchanged.
+    Verify,
+}
+
+/// What the thread has found.
+#[derive(Debug)]
+enum Found {
+    /// The bytes of an extent, fewer only at the end of the source, and how long they took.
+    Block(Extent, Vec<u8>, Duration),
+    /// The source is unchanged.
+    Unchanged,
+}
+
+/// What became of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// An extent can be [taken](SlowReader::next); it took so long to read.
+    Read(Duration),
+    /// The source is unchanged.
+    Unchanged,
+}
+
+/// The pipeline's end.
+#[derive(Debug)]
+pub(crate) struct SlowReader {
+    questions: mpsc::Sender<Question>,
+    answers: mpsc::Receiver<Result<Found, Fault>>,
+    /// Extents that were read and wait for a channel.
+    ready: VecDeque<(Extent, Vec<u8>)>,
+    /// Extents that are being read.
+    reading: usize,
+    /// Bytes that are being read, or were and wait for a channel.
+    held_bytes: u64,
+    is_verifying: bool,
+    ahead: usize,
+}
+
+impl SlowReader {
+    /// Starts to read with `ids` if there are some. Where no length is known nothing is read ahead:
+    /// there may be nothing.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        environment: &Arc<dyn Environment>,
+        source: Box<dyn Source>,
+        notifier: Notifier,
+        ids: Option<Ids>,
+    ) -> Result<Self, Fault> {
+        let ahead = source.info().length.map_or(1, |_| AHEAD);
+        let (questions, asked) = mpsc::channel();
+        let (teller, answers) = mpsc::channel();
+        let (told, outside) = (notifier.clone(), Arc::clone(environment));
+        let make = move || ReaderTask {
+            environment: outside,
+            source,
+            questions: asked,
+            next: None,
+            answers: teller,
+            notifier,
+            ids: assume_ids(ids.as_ref()),
+        };
+        Worker::start(&**environment, "xdfs-reader", &told, make)
+            .map_err(|e| Fault::from_io("start a thread", "", &e))?;
+        Ok(Self {
+            questions,
+            answers,
+            ready: VecDeque::new(),
+            reading: 0,
+            held_bytes: 0,
+            is_verifying: false,
+            ahead,
+        })
+    }
+
+    /// Whether another extent may be read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.reading + self.ready.len() < self.ahead
+    }
+
+    /// Has an extent read that begins at `offset` of the source.
+    pub(crate) fn read(&mut self, extent: Extent, offset: u64) {
+        self.reading += 1;
+        self.held_bytes += extent.range.len();
+        self.ask(Question::Read(extent, offset));
+    }
+
+    /// Has it looked whether the source is unchanged.
+    pub(crate) fn verify(&mut self) {
+        self.is_verifying = true;
+        self.ask(Question::Verify);
+    }
+
+    fn ask(&self, question: Question) {
+        // A thread that is gone shows when its answer is taken.
+        let _ = self.questions.send(question);
+    }
+
+    /// What was answered since the last call.
+    pub(crate) fn poll(&mut self) -> Option<Result<Answered, Fault>> {
+        let answer = match self.answers.try_recv() {
+            Ok(answer) => answer,
+            Err(TryRecvError::Disconnected) if self.reading > 0 || self.is_verifying => {
+                let cause = "the thread that reads it is gone";
+                Err(Fault::new(Code::Internal, READ, cause))
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
+        };
+        Some(match answer {
+            Ok(Found::Block(extent, bytes, busy)) => {
+                self.reading -= 1;
+                self.ready.push_back((extent, bytes));
+                Ok(Answered::Read(busy))
+            }
+            Ok(Found::Unchanged) => {
+                self.is_verifying = false;
+                Ok(Answered::Unchanged)
+            }
+            Err(fault) => Err(fault),
+        })
+    }
+
+    /// Bytes that are being read, or were and wait for a channel.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Whether nothing is asked and nothing waits to be taken.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.reading == 0 && self.ready.is_empty()
+    }
+
+    /// The next extent that was read.
+    pub(crate) fn next(&mut self) -> Option<(Extent, Vec<u8>)> {
+        let (extent, bytes) = self.ready.pop_front()?;
+        self.held_bytes -= extent.range.len();
+        Some((extent, bytes))
+    }
+}
+
+/// The thread's end.
+struct ReaderTask {
+    environment: Arc<dyn Environment>,
+    source: Box<dyn Source>,
+    questions: mpsc::Receiver<Question>,
+    /// Came while it waited.
+    next: Option<Question>,
+    answers: mpsc::Sender<Result<Found, Fault>>,
+    notifier: Notifier,
+    /// Whether it may touch the source.
+    ids: Result<(), Fault>,
+}
+
+impl ReaderTask {
+    fn answer(&mut self, question: Question) -> Result<Found, Fault> {
+        self.ids.clone()?;
+        match question {
+            Question::Read(extent, offset) => {
+                let began = self.environment.now();
+                let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
+                let mut bytes = vec![0; length];
+                let read = || self.source.read_at(offset, &mut bytes);
+                let count = guarded(READ, read).flatten()?;
+                bytes.truncate(count);
+                let busy = self.environment.now() - began;
+                Ok(Found::Block(extent, bytes, busy))
+            }
+            Question::Verify => {
+                let verify = || self.source.verify_unchanged();
+                guarded(READ, verify).flatten().map(|()| Found::Unchanged)
+            }
+        }
+    }
+}
+
+impl Task for ReaderTask {
+    fn turn(&mut self) -> Turn {
+        let question = match self
+            .next
+            .take()
+            .map_or_else(|| self.questions.try_recv(), Ok)
+        {
+            Ok(question) => question,
+            Err(TryRecvError::Empty) => return Turn::Wait(None),
+            Err(TryRecvError::Disconnected) => return Turn::Ended,
+        };
+        let answer = self.answer(question);
+        if self.answers.send(answer).is_err() {
+            // Nobody wants it any more, nor what was asked after it.
+            return Turn::Ended;
+        }
+        wake(&self.notifier);
+        Turn::Again
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        // An end shows at the next turn.
+        self.next = match timeout {
+            Some(time) => self.questions.recv_timeout(time).ok(),
+            None => self.questions.recv().ok(),
+        };
+    }
+}

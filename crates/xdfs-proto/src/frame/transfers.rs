@@ -1,0 +1,564 @@
+//! Frames of files: offers, requests, what is told of their progress, and their end.
+
+use super::body::Body;
+use crate::digest::{DigestKind, DigestValue, Fragment, SUBTREE_BYTES_MIN};
+use crate::fault::Fault;
+use crate::id::{FileId, SourceTag};
+use crate::limits::Limits;
+use crate::pack::{Failures, PACK_BYTES_MAX, PackRequest};
+use crate::range::ByteRange;
+use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer, check_most, flag, present};
+
+/// Longest path in an ACCEPT, which is only shown, in bytes.
+const ACCEPT_PATH_BYTES_MAX: usize = 1024;
+/// Largest share in thousandths.
+const PERMILLE_MAX: u16 = 1000;
+
+/// What a transfer makes of what an earlier attempt has left at the receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// Nothing: it starts over.
+    Never,
+    /// It goes on from the journal. What that claims is read again where the receiver can't rely on
+    /// its storage having kept it, as after its machine was started anew.
+    #[default]
+    Trust,
+    /// It goes on from the journal, once all that it claims was read again and compared.
+    Verify,
+}
+
+impl Resume {
+    fn number(self) -> u8 {
+        match self {
+            Self::Never => 0,
+            Self::Trust => 1,
+            Self::Verify => 2,
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match r.u8("resume")? {
+            0 => Ok(Self::Never),
+            1 => Ok(Self::Trust),
+            2 => Ok(Self::Verify),
+            _ => Err(DecodeError::Invalid("resume")),
+        }
+    }
+}
+
+/// A file that the sender offers. In an upload it is the body of XFTSMU, in a download of OFFER.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Names the file from here on.
+    pub file: FileId,
+    /// In an upload the target path, in a download empty.
+    pub path: Vec<u8>,
+    /// The last component of the source's name, used if the target is a directory; may be empty.
+    pub name: Vec<u8>,
+    /// Number of bytes to be sent; `None` if not known before the end.
+    pub length: Option<u64>,
+    /// The version of the source.
+    pub tag: SourceTag,
+    /// Permission bits of the source; `None` if it has none.
+    pub mode: Option<u32>,
+    /// Modification time in nanoseconds since 1970; `None` if it has none.
+    pub mtime_ns: Option<i64>,
+    /// The whole-file digest to compute.
+    pub digest: DigestKind,
+    /// Replace a target that exists. Only meaningful in an upload.
+    pub overwrite: bool,
+    /// What becomes of what an earlier attempt has left at the receiver.
+    pub resume: Resume,
+    /// Check the request and answer, but write nothing.
+    pub dry_run: bool,
+    /// The content is a [pack](crate::pack), which is carried out beneath `path`: of 1 to
+    /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and with neither name, tag, mode,
+    /// time, journal nor dry run. `overwrite` is meant of each of its entries.
+    pub pack: bool,
+    /// The source takes less storage than it has bytes: what is zero of it needs none at the
+    /// target either. Not of a pack, whose entries have marks of their own.
+    pub sparse: bool,
+    /// Of a pack in an upload: its files may get their names before they are durable.
+    pub relaxed: bool,
+}
+
+impl Offer {
+    /// Replace a target that exists.
+    const OVERWRITE: u8 = 1 << 0;
+    /// Write nothing.
+    const DRY_RUN: u8 = 1 << 2;
+    /// The length is known.
+    const LENGTH: u8 = 1 << 3;
+    /// The source has permission bits.
+    const MODE: u8 = 1 << 4;
+    /// The source has a modification time.
+    const MTIME: u8 = 1 << 5;
+    /// The content is a pack.
+    const PACK: u8 = 1 << 6;
+    /// The source is sparse.
+    const SPARSE: u8 = 1 << 7;
+    /// Of a pack: its files may get their names before they are durable.
+    const RELAXED: u8 = 1 << 7;
+}
+
+impl Body for Offer {
+    const FLAGS_DEFINED: u8 = Self::OVERWRITE
+        | Self::DRY_RUN
+        | Self::LENGTH
+        | Self::MODE
+        | Self::MTIME
+        | Self::PACK
+        | Self::SPARSE;
+
+    fn flags(&self) -> u8 {
+        flag(self.overwrite, Self::OVERWRITE)
+            | flag(self.dry_run, Self::DRY_RUN)
+            | flag(self.length.is_some(), Self::LENGTH)
+            | flag(self.mode.is_some(), Self::MODE)
+            | flag(self.mtime_ns.is_some(), Self::MTIME)
+            | flag(self.pack, Self::PACK)
+            | flag(self.sparse && !self.pack, Self::SPARSE)
+            | flag(self.relaxed && self.pack, Self::RELAXED)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.u64(self.length.unwrap_or(0));
+        w.raw(&self.tag.0);
+        w.u32(self.mode.unwrap_or(0));
+        w.i64(self.mtime_ns.unwrap_or(0));
+        w.digest_kind(self.digest);
+        w.u8(self.resume.number());
+        w.path(&self.path);
+        w.path(&self.name);
+    }
+
+    fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let offer = Self {
+            file: r.file()?,
+            length: present(flags, Self::LENGTH, r.u64("length")?, "length")?,
+            tag: SourceTag(r.array("tag of the source")?),
+            mode: present(flags, Self::MODE, r.u32("mode")?, "mode")?,
+            mtime_ns: present(flags, Self::MTIME, r.i64("time")?, "time")?,
+            digest: r.digest_kind()?,
+            resume: Resume::decode(r)?,
+            path: r.path(limits.path_bytes_max, "path")?,
+            name: r.path(limits.path_bytes_max, "name")?,
+            overwrite: flags & Self::OVERWRITE != 0,
+            dry_run: flags & Self::DRY_RUN != 0,
+            pack: flags & Self::PACK != 0,
+            sparse: flags & (Self::SPARSE | Self::PACK) == Self::SPARSE,
+            relaxed: flags & (Self::RELAXED | Self::PACK) == Self::RELAXED | Self::PACK,
+        };
+        let sizes = 1..=PACK_BYTES_MAX as u64;
+        let fits = offer.length.is_some_and(|length| sizes.contains(&length));
+        let plain = offer.tag == SourceTag::default()
+            && offer.resume == Resume::Never
+            && !offer.dry_run
+            && offer.mode.is_none()
+            && offer.mtime_ns.is_none()
+            && offer.name.is_empty();
+        if offer.pack && !(fits && plain) {
+            return Err(DecodeError::Invalid("offer of a pack"));
+        }
+        Ok(offer)
+    }
+}
+
+/// XFTSM: asks for a file (download).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Names the file from here on.
+    pub file: FileId,
+    /// Path of the source.
+    pub path: Vec<u8>,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Number of bytes wanted; `None` for all up to the end.
+    pub length: Option<u64>,
+    /// The whole-file digest to compute.
+    pub digest: DigestKind,
+    /// Asks for a [pack](crate::pack) of names beneath `path` instead of the file there; without
+    /// offset and length then.
+    pub pack: Option<PackRequest>,
+}
+
+impl Request {
+    /// The length is given.
+    const LENGTH: u8 = 1 << 0;
+    /// A pack is asked for.
+    const PACK: u8 = 1 << 1;
+}
+
+impl Body for Request {
+    const FLAGS_DEFINED: u8 = Self::LENGTH | Self::PACK;
+
+    fn flags(&self) -> u8 {
+        flag(self.length.is_some(), Self::LENGTH) | flag(self.pack.is_some(), Self::PACK)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.u64(self.offset);
+        w.u64(self.length.unwrap_or(0));
+        w.digest_kind(self.digest);
+        w.path(&self.path);
+        if let Some(request) = &self.pack {
+            request.encode(w);
+        }
+    }
+
+    fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let mut request = Self {
+            file: r.file()?,
+            offset: r.u64("offset")?,
+            length: present(flags, Self::LENGTH, r.u64("length")?, "length")?,
+            digest: r.digest_kind()?,
+            path: r.path(limits.path_bytes_max, "path")?,
+            pack: None,
+        };
+        if flags & Self::PACK != 0 {
+            if request.offset != 0 || request.length.is_some() {
+                return Err(DecodeError::Invalid("range of a pack"));
+            }
+            request.pack = Some(PackRequest::decode(r, limits)?);
+        }
+        Ok(request)
+    }
+}
+
+/// ACCEPT: the receiver is ready for the blocks of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// The file.
+    pub file: FileId,
+    /// Where it goes, for messages; may be empty.
+    pub path: Vec<u8>,
+    /// The grid on which blocks are cut, in bytes: a power of two, at most the session's.
+    pub block_size: u32,
+    /// What is durable already and must not be sent, with the digest state of each range.
+    pub durable: Vec<Fragment>,
+}
+
+impl Accept {
+    /// Bytes of the body beside the durable ranges, at most: file, block size, path, digest kind
+    /// and count.
+    const FIXED_BYTES_MAX: usize = 4 + 4 + 2 + ACCEPT_PATH_BYTES_MAX + 1 + 4;
+
+    /// How many durable ranges of this digest an ACCEPT can list: bounded by
+    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::accept_bytes_max`].
+    #[must_use]
+    pub fn durable_max(kind: DigestKind, limits: &Limits) -> usize {
+        // A fragment of BLAKE3 that starts at 0 has 32 bytes more; there is only one of them.
+        let (each, once) = match kind {
+            DigestKind::None => (16, 0),
+            DigestKind::Crc64Nvme => (24, 0),
+            DigestKind::Blake3 => (48, 32),
+        };
+        let room = (limits.accept_bytes_max as usize)
+            .saturating_sub(Self::FIXED_BYTES_MAX)
+            .saturating_sub(once);
+        limits.resume_ranges_max.min(room / each)
+    }
+}
+
+impl Body for Accept {
+    fn encode(&self, w: &mut Writer<'_>) {
+        let kind = self
+            .durable
+            .first()
+            .map_or(DigestKind::None, |f| f.state.kind());
+        let durable = || self.durable.iter().filter(|f| f.state.kind() == kind);
+        w.file(self.file);
+        w.u32(self.block_size);
+        w.bytes(&self.path, ACCEPT_PATH_BYTES_MAX);
+        w.digest_kind(kind);
+        w.u32(u32::try_from(durable().count()).unwrap_or(u32::MAX));
+        for fragment in durable() {
+            w.range(&fragment.range);
+            w.digest_state(fragment.range.start, &fragment.state);
+        }
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let file = r.file()?;
+        let block_size = r.block_size()?;
+        let path = r.path(ACCEPT_PATH_BYTES_MAX, "path")?;
+        let kind = r.digest_kind()?;
+        let count = r.u32("count of durable ranges")? as usize;
+        check_most("count of durable ranges", count, limits.resume_ranges_max)?;
+        if count == 0 && kind != DigestKind::None {
+            return Err(DecodeError::Invalid("digest kind"));
+        }
+        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        let mut durable = Vec::with_capacity(count.min(r.remaining() / 16));
+        let mut end = 0;
+        for _ in 0..count {
+            let range = r.range()?;
+            if range.start < end {
+                return Err(DecodeError::Invalid("order of durable ranges"));
+            }
+            end = range.end;
+            if kind == DigestKind::Blake3 && !range.start.is_multiple_of(SUBTREE_BYTES_MIN) {
+                return Err(DecodeError::Invalid("range of a subtree"));
+            }
+            let state = r.digest_state(kind, range.start)?;
+            durable.push(Fragment { range, state });
+        }
+        Ok(Self {
+            file,
+            path,
+            block_size,
+            durable,
+        })
+    }
+}
+
+/// HOLE: a region of zeros that isn't sent as payload. Counts as a data frame for ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// The file.
+    pub file: FileId,
+    /// The region.
+    pub range: ByteRange,
+}
+
+impl Body for Hole {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.range(&self.range);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file: r.file()?,
+            range: r.range()?,
+        })
+    }
+}
+
+/// ACK: the receiver has read this many data frames on this channel in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// BLOCK and HOLE frames since the channel opened.
+    pub data_frames: u64,
+}
+
+impl Body for Ack {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.data_frames);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            data_frames: r.u64("count of data frames")?,
+        })
+    }
+}
+
+/// REPEAT: the receiver asks for bytes again: their check failed, or they could not be made
+/// durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// The file.
+    pub file: FileId,
+    /// The bytes.
+    pub range: ByteRange,
+}
+
+impl Body for Repeat {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.range(&self.range);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file: r.file()?,
+            range: r.range()?,
+        })
+    }
+}
+
+/// DURABLE: the receiver tells how many bytes of a file are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durable {
+    /// The file.
+    pub file: FileId,
+    /// Bytes, those of earlier sessions included.
+    pub bytes: u64,
+}
+
+impl Body for Durable {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.u64(self.bytes);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file: r.file()?,
+            bytes: r.u64("durable bytes")?,
+        })
+    }
+}
+
+/// EOFR: all blocks of a file were handed to channels; the channels stay for the next file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eofr {
+    /// The file.
+    pub file: FileId,
+    /// Its length in bytes, now final.
+    pub length: u64,
+    /// The sender's digest of the whole.
+    pub digest: DigestValue,
+    /// Share of the time that the sender spent waiting for its store, in thousandths.
+    pub store_wait_permille: u16,
+}
+
+impl Body for Eofr {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+        w.u64(self.length);
+        w.u16(self.store_wait_permille.min(PERMILLE_MAX));
+        w.digest(&self.digest);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file: r.file()?,
+            length: r.u64("length")?,
+            store_wait_permille: match r.u16("share of waiting")? {
+                share @ 0..=PERMILLE_MAX => share,
+                _ => return Err(DecodeError::Invalid("share of waiting")),
+            },
+            digest: r.digest()?,
+        })
+    }
+}
+
+/// PUBLISHED: the file is complete, verified, durable and stands under its name. Entries of a pack
+/// that aren't among the failures stand under their names and are durable after a later Sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The file.
+    pub file: FileId,
+    /// Its length.
+    pub length: u64,
+    /// The receiver's digest of the whole.
+    pub digest: DigestValue,
+    /// Share of the time that the receiver spent waiting for its store, in thousandths.
+    pub store_wait_permille: u16,
+    /// Of a pack, what wasn't carried out.
+    pub failures: Failures,
+}
+
+impl Published {
+    /// Entries of the pack failed.
+    const FAILURES: u8 = 1 << 0;
+}
+
+impl Body for Published {
+    const FLAGS_DEFINED: u8 = Self::FAILURES;
+
+    fn flags(&self) -> u8 {
+        flag(!self.failures.is_empty(), Self::FAILURES)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        let end = Eofr {
+            file: self.file,
+            length: self.length,
+            digest: self.digest,
+            store_wait_permille: self.store_wait_permille,
+        };
+        end.encode(w);
+        if !self.failures.is_empty() {
+            self.failures.encode(w);
+        }
+    }
+
+    fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        // It begins as EOFR does.
+        let end = Eofr::decode(flags, r, limits)?;
+        let failures = if flags & Self::FAILURES != 0 {
+            Failures::decode(r)?
+        } else {
+            Failures::default()
+        };
+        Ok(Self {
+            file: end.file,
+            length: end.length,
+            digest: end.digest,
+            store_wait_permille: end.store_wait_permille,
+            failures,
+        })
+    }
+}
+
+/// CANCEL: ends one file; what is durable stays for a later resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    /// The file.
+    pub file: FileId,
+}
+
+impl Body for Cancel {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.file(self.file);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        Ok(Self { file: r.file()? })
+    }
+}
+
+/// How much of a session an exception ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The channel that carries it.
+    Channel,
+    /// One file; the session goes on.
+    File(FileId),
+    /// The session.
+    Session,
+}
+
+/// The exception header: something failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// How much it ends.
+    pub scope: Scope,
+    /// What failed. The side is not on the wire: the decoder says [`crate::Side::Remote`].
+    pub fault: Fault,
+}
+
+impl Body for Exception {
+    fn encode(&self, w: &mut Writer<'_>) {
+        let (number, file) = match self.scope {
+            Scope::Channel => (0, FileId(0)),
+            Scope::File(file) => (1, file),
+            Scope::Session => (2, FileId(0)),
+        };
+        w.u8(number);
+        w.file(file);
+        w.fault(&self.fault);
+    }
+
+    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        let scope = match (r.u8("scope")?, r.file()?) {
+            (0, FileId(0)) => Scope::Channel,
+            (1, file) => Scope::File(file),
+            (2, FileId(0)) => Scope::Session,
+            _ => return Err(DecodeError::Invalid("scope")),
+        };
+        Ok(Self {
+            scope,
+            fault: r.fault()?,
+        })
+    }
+}
+
+// The texts of an exception fit into the smallest control frame that a side may allow.
+const _: () = assert!(5 + crate::wire::FAULT_BYTES_MAX <= 8 << 10);
+const _: () = assert!(ACCEPT_PATH_BYTES_MAX <= FAULT_TEXT_BYTES_MAX);

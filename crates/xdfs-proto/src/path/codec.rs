@@ -1,0 +1,572 @@
+//! The bodies of path calls and of their answers, after the call that they belong to.
+//!
+//! ```text
+//!  XPATHM:  slot u16, sequence u32, operation u8, options u8, fields of the operation
+//!  ANSWER:  slot u16, sequence u32, part u32, content u8, fields of the content
+//! ```
+//!
+//! What a call or an answer must keep to beside its layout is said once, in [`Call::check`] and
+//! [`Answer::check`]: decoders ask them of what came, machines of what is to be sent.
+
+use super::{Answer, Call, Entry};
+use crate::delta::{Seed, Signatures};
+use crate::digest::{DigestKind, DigestValue};
+use crate::fault::Fault;
+use crate::file::{FileAnswer, FileCall};
+use crate::limits::Limits;
+use crate::wire::{DecodeError, Reader, Writer, check_mode, check_most, check_path, flag, present};
+
+/// Bytes of an entry beside its name.
+const ENTRY_BYTES: usize = ATTRIBUTES_BYTES + 2;
+/// Bytes of attributes.
+const ATTRIBUTES_BYTES: usize = 1 + 2 * 8 + 2 + 2 * 4 + 6 * 8;
+/// Bytes of an ANSWER with entries, beside the cursor and the entries: slot, sequence, part,
+/// content, length of the cursor, count.
+const ENTRIES_FIXED_BYTES: usize = 2 + 4 + 4 + 1 + 2 + 4;
+
+/// Numbers of the operations.
+mod operation {
+    pub(super) const STAT: u8 = 0x01;
+    pub(super) const LIST: u8 = 0x02;
+    pub(super) const MAKE_DIRECTORY: u8 = 0x03;
+    pub(super) const REMOVE_FILE: u8 = 0x04;
+    pub(super) const REMOVE_DIRECTORY: u8 = 0x05;
+    pub(super) const REMOVE_TREE: u8 = 0x06;
+    pub(super) const RENAME: u8 = 0x07;
+    pub(super) const COPY: u8 = 0x08;
+    pub(super) const LINK: u8 = 0x09;
+    pub(super) const SYMLINK: u8 = 0x0a;
+    pub(super) const READ_LINK: u8 = 0x0b;
+    pub(super) const SET_MODE: u8 = 0x0c;
+    pub(super) const SET_TIMES: u8 = 0x0d;
+    pub(super) const SET_OWNER: u8 = 0x0e;
+    pub(super) const TRUNCATE: u8 = 0x0f;
+    pub(super) const SPACE: u8 = 0x10;
+    pub(super) const CHECKSUM: u8 = 0x11;
+    pub(super) const SYNC: u8 = 0x12;
+    pub(super) const SIGNATURES: u8 = 0x13;
+    pub(super) const SEED: u8 = 0x14;
+}
+
+/// Numbers of the contents of an answer.
+mod content {
+    pub(super) const FAULT: u8 = 0x00;
+    pub(super) const DONE: u8 = 0x01;
+    pub(super) const ATTRIBUTES: u8 = 0x02;
+    pub(super) const ENTRIES: u8 = 0x03;
+    pub(super) const TARGET: u8 = 0x04;
+    pub(super) const SPACE: u8 = 0x05;
+    pub(super) const DIGEST: u8 = 0x06;
+    pub(super) const REMOVED: u8 = 0x07;
+    pub(super) const COPIED: u8 = 0x08;
+    pub(super) const SIGNATURES: u8 = 0x09;
+}
+
+/// Stat, SetTimes, SetOwner: follow a symbolic link.
+const FOLLOW: u8 = 1 << 0;
+/// Rename, Copy, Seed: replace what stands there.
+const OVERWRITE: u8 = 1 << 0;
+/// Seed: the source is sparse.
+const SPARSE: u8 = 1 << 1;
+/// MakeDirectory: make what is missing above it.
+const PARENTS: u8 = 1 << 0;
+/// MakeDirectory: there are permission bits. Checksum: the length is given. SetTimes, SetOwner:
+/// the first of the two values is given.
+const FIRST: u8 = 1 << 1;
+/// SetTimes, SetOwner: the second of the two values is given.
+const SECOND: u8 = 1 << 2;
+
+fn check_name(name: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    const FIELD: &str = "name of an entry";
+    check_path(name, limits.path_bytes_max, FIELD)?;
+    if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+        return Err(DecodeError::Invalid(FIELD));
+    }
+    Ok(())
+}
+
+impl Call {
+    /// The option bits that an operation defines; `None` if there is no such operation.
+    pub(crate) fn options_defined(number: u8) -> Option<u8> {
+        match number {
+            operation::STAT | operation::RENAME | operation::COPY => Some(FOLLOW),
+            operation::SEED => Some(OVERWRITE | SPARSE),
+            operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
+            operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
+            operation::CHECKSUM => Some(FIRST),
+            operation::STAT..=operation::SIGNATURES => Some(0),
+            number => FileCall::options_defined(number),
+        }
+    }
+
+    /// Whether a frame may carry it: paths within [`Limits::path_bytes_max`] and without a zero
+    /// byte, permission bits of at most 0o7777, at least one entry asked for, a digest that is
+    /// one, a range that ends before 2^64, and what the types of [`crate::delta`] say.
+    ///
+    /// # Errors
+    /// The rule that it breaks, as a decoder would tell it.
+    pub fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
+        check_path(self.path(), limits.path_bytes_max, "path")?;
+        match self {
+            Self::File(call) => call.check(limits)?,
+            Self::List {
+                cursor,
+                entries_max,
+                ..
+            } => {
+                check_most("cursor", cursor.len(), limits.path_bytes_max)?;
+                if *entries_max == 0 {
+                    return Err(DecodeError::Invalid("number of entries"));
+                }
+            }
+            Self::MakeDirectory { mode, .. } => check_mode(mode.unwrap_or(0))?,
+            Self::SetMode { mode, .. } => check_mode(*mode)?,
+            Self::Rename { to, .. } | Self::Copy { to, .. } => {
+                check_path(to, limits.path_bytes_max, "path")?
+            }
+            Self::Link { existing, .. } => check_path(existing, limits.path_bytes_max, "path")?,
+            Self::Symlink { target, .. } => {
+                check_path(target, limits.path_bytes_max, "target of a link")?
+            }
+            Self::Signatures {
+                block_bytes,
+                first,
+                count,
+                ..
+            } => Signatures::check_call(*block_bytes, *first, *count)?,
+            Self::Seed(seed) => {
+                check_path(&seed.to, limits.path_bytes_max, "path")?;
+                seed.check()?;
+            }
+            Self::Checksum {
+                offset,
+                length,
+                kind,
+                ..
+            } => {
+                if *kind == DigestKind::None {
+                    return Err(DecodeError::Invalid("digest kind"));
+                }
+                if offset.checked_add(length.unwrap_or(0)).is_none() {
+                    return Err(DecodeError::Invalid("length"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Appends the operation, its options and its fields.
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        if let Self::File(call) = self {
+            return call.encode(w);
+        }
+        let (number, options) = self.operation_and_options();
+        w.u8(number);
+        w.u8(options);
+        match self {
+            Self::File(_) => {}
+            Self::Stat { path, .. }
+            | Self::RemoveFile { path }
+            | Self::RemoveDirectory { path }
+            | Self::RemoveTree { path }
+            | Self::ReadLink { path }
+            | Self::Space { path }
+            | Self::Sync { path } => w.path(path),
+            Self::List {
+                path,
+                cursor,
+                entries_max,
+            } => {
+                w.u32(*entries_max);
+                w.path(path);
+                w.bytes(cursor, usize::from(u16::MAX));
+            }
+            Self::MakeDirectory { path, mode, .. } => {
+                w.mode(mode.unwrap_or(0));
+                w.path(path);
+            }
+            Self::Rename { from, to, .. } | Self::Copy { from, to, .. } => {
+                w.path(from);
+                w.path(to);
+            }
+            Self::Link { existing, path } => {
+                w.path(existing);
+                w.path(path);
+            }
+            Self::Symlink { target, path } => {
+                w.path(target);
+                w.path(path);
+            }
+            Self::SetMode { path, mode } => {
+                w.mode(*mode);
+                w.path(path);
+            }
+            Self::SetTimes {
+                path,
+                atime_ns,
+                mtime_ns,
+                ..
+            } => {
+                w.i64(atime_ns.unwrap_or(0));
+                w.i64(mtime_ns.unwrap_or(0));
+                w.path(path);
+            }
+            Self::SetOwner { path, uid, gid, .. } => {
+                w.u32(uid.unwrap_or(0));
+                w.u32(gid.unwrap_or(0));
+                w.path(path);
+            }
+            Self::Truncate { path, length } => {
+                w.u64(*length);
+                w.path(path);
+            }
+            Self::Checksum {
+                path,
+                offset,
+                length,
+                kind,
+            } => {
+                w.u64(*offset);
+                w.u64(length.unwrap_or(0));
+                w.digest_kind(*kind);
+                w.path(path);
+            }
+            Self::Signatures {
+                path,
+                digest,
+                block_bytes,
+                first,
+                count,
+            } => {
+                w.digest_kind(*digest);
+                w.u32(*block_bytes);
+                w.u64(*first);
+                w.u32(*count);
+                w.path(path);
+            }
+            Self::Seed(seed) => seed.encode(w),
+        }
+    }
+
+    fn operation_and_options(&self) -> (u8, u8) {
+        match self {
+            // It says so itself.
+            Self::File(_) => (0, 0),
+            Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
+            Self::List { .. } => (operation::LIST, 0),
+            Self::MakeDirectory { mode, parents, .. } => (
+                operation::MAKE_DIRECTORY,
+                flag(*parents, PARENTS) | flag(mode.is_some(), FIRST),
+            ),
+            Self::RemoveFile { .. } => (operation::REMOVE_FILE, 0),
+            Self::RemoveDirectory { .. } => (operation::REMOVE_DIRECTORY, 0),
+            Self::RemoveTree { .. } => (operation::REMOVE_TREE, 0),
+            Self::Rename { overwrite, .. } => (operation::RENAME, flag(*overwrite, OVERWRITE)),
+            Self::Copy { overwrite, .. } => (operation::COPY, flag(*overwrite, OVERWRITE)),
+            Self::Link { .. } => (operation::LINK, 0),
+            Self::Symlink { .. } => (operation::SYMLINK, 0),
+            Self::ReadLink { .. } => (operation::READ_LINK, 0),
+            Self::SetMode { .. } => (operation::SET_MODE, 0),
+            Self::SetTimes {
+                atime_ns,
+                mtime_ns,
+                follow,
+                ..
+            } => (
+                operation::SET_TIMES,
+                flag(*follow, FOLLOW)
+                    | flag(atime_ns.is_some(), FIRST)
+                    | flag(mtime_ns.is_some(), SECOND),
+            ),
+            Self::SetOwner {
+                uid, gid, follow, ..
+            } => (
+                operation::SET_OWNER,
+                flag(*follow, FOLLOW) | flag(uid.is_some(), FIRST) | flag(gid.is_some(), SECOND),
+            ),
+            Self::Truncate { .. } => (operation::TRUNCATE, 0),
+            Self::Space { .. } => (operation::SPACE, 0),
+            Self::Sync { .. } => (operation::SYNC, 0),
+            Self::Checksum { length, .. } => (operation::CHECKSUM, flag(length.is_some(), FIRST)),
+            Self::Signatures { .. } => (operation::SIGNATURES, 0),
+            Self::Seed(seed) => (
+                operation::SEED,
+                flag(seed.overwrite, OVERWRITE) | flag(seed.sparse, SPARSE),
+            ),
+        }
+    }
+
+    /// Reads what follows the number of an operation, of whose options some are `defined`.
+    pub(crate) fn decode(
+        number: u8,
+        defined: u8,
+        r: &mut Reader<'_>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let options = r.u8("options of a call")?;
+        if options & !defined != 0 {
+            return Err(DecodeError::Invalid("options of a call"));
+        }
+        let call = Self::decode_operation(number, options, r, limits)?;
+        call.check(limits)?;
+        Ok(call)
+    }
+
+    fn decode_operation(
+        number: u8,
+        options: u8,
+        r: &mut Reader<'_>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let path = |r: &mut Reader<'_>| r.path(limits.path_bytes_max, "path");
+        let follow = options & FOLLOW != 0;
+        let overwrite = options & OVERWRITE != 0;
+        Ok(match number {
+            operation::STAT => Self::Stat {
+                path: path(r)?,
+                follow,
+            },
+            operation::LIST => Self::List {
+                entries_max: r.u32("number of entries")?,
+                path: path(r)?,
+                cursor: r.bytes(limits.path_bytes_max, "cursor")?.to_vec(),
+            },
+            operation::MAKE_DIRECTORY => Self::MakeDirectory {
+                mode: present(options, FIRST, r.mode()?, "mode")?,
+                path: path(r)?,
+                parents: options & PARENTS != 0,
+            },
+            operation::REMOVE_FILE => Self::RemoveFile { path: path(r)? },
+            operation::REMOVE_DIRECTORY => Self::RemoveDirectory { path: path(r)? },
+            operation::REMOVE_TREE => Self::RemoveTree { path: path(r)? },
+            operation::RENAME => Self::Rename {
+                from: path(r)?,
+                to: path(r)?,
+                overwrite,
+            },
+            operation::COPY => Self::Copy {
+                from: path(r)?,
+                to: path(r)?,
+                overwrite,
+            },
+            operation::LINK => Self::Link {
+                existing: path(r)?,
+                path: path(r)?,
+            },
+            operation::SYMLINK => Self::Symlink {
+                target: r.path(limits.path_bytes_max, "target of a link")?,
+                path: path(r)?,
+            },
+            operation::READ_LINK => Self::ReadLink { path: path(r)? },
+            operation::SET_MODE => Self::SetMode {
+                mode: r.mode()?,
+                path: path(r)?,
+            },
+            operation::SET_TIMES => Self::SetTimes {
+                atime_ns: present(options, FIRST, r.i64("time of the last read")?, "time")?,
+                mtime_ns: present(options, SECOND, r.i64("time")?, "time")?,
+                path: path(r)?,
+                follow,
+            },
+            operation::SET_OWNER => Self::SetOwner {
+                uid: present(options, FIRST, r.u32("owner")?, "owner")?,
+                gid: present(options, SECOND, r.u32("group")?, "group")?,
+                path: path(r)?,
+                follow,
+            },
+            operation::TRUNCATE => Self::Truncate {
+                length: r.u64("length")?,
+                path: path(r)?,
+            },
+            operation::SPACE => Self::Space { path: path(r)? },
+            operation::SYNC => Self::Sync { path: path(r)? },
+            operation::CHECKSUM => Self::Checksum {
+                offset: r.u64("offset")?,
+                length: present(options, FIRST, r.u64("length")?, "length")?,
+                kind: r.digest_kind()?,
+                path: path(r)?,
+            },
+            operation::SIGNATURES => Self::Signatures {
+                digest: r.digest_kind()?,
+                block_bytes: r.u32("block size")?,
+                first: r.u64("number of a block")?,
+                count: r.u32("number of blocks")?,
+                path: path(r)?,
+            },
+            operation::SEED => {
+                let mut seed = Seed::decode(r, limits)?;
+                seed.overwrite = overwrite;
+                seed.sparse = options & SPARSE != 0;
+                Self::Seed(Box::new(seed))
+            }
+            number => Self::File(FileCall::decode(number, options, r, limits)?),
+        })
+    }
+}
+
+impl Answer {
+    /// Whether a frame may carry it: names that are one component, paths within
+    /// [`Limits::path_bytes_max`], permission bits of at most 0o7777, a digest that is one, and
+    /// entries that fit together into [`Limits::control_frame_bytes_max`].
+    ///
+    /// # Errors
+    /// The rule that it breaks, as a decoder would tell it.
+    pub fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
+        match self {
+            Self::Attributes(attributes) => check_mode(attributes.mode),
+            Self::Entries { entries, cursor } => {
+                if let Some(cursor) = cursor {
+                    check_most("cursor", cursor.len(), limits.path_bytes_max)?;
+                    if cursor.is_empty() {
+                        return Err(DecodeError::Invalid("cursor"));
+                    }
+                }
+                for entry in entries {
+                    check_name(&entry.name, limits)?;
+                    check_mode(entry.attributes.mode)?;
+                }
+                let (actual, limit) = (self.body_bytes(), limits.control_frame_bytes_max);
+                if actual > limit as usize {
+                    return Err(DecodeError::TooLarge {
+                        field: "length of an answer",
+                        actual: actual as u64,
+                        limit: u64::from(limit),
+                    });
+                }
+                Ok(())
+            }
+            Self::Target(target) => check_path(target, limits.path_bytes_max, "target of a link"),
+            Self::Digest { value, .. } if *value == DigestValue::None => {
+                Err(DecodeError::Invalid("digest kind"))
+            }
+            Self::Signatures(signatures) => signatures.check(),
+            Self::File(answer) => answer.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the body of an ANSWER that carries it; rounded up to 256 where they are few.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        match self {
+            Self::Entries { entries, cursor } => {
+                let entries = entries.iter().map(|e| ENTRY_BYTES + e.name.len());
+                let cursor = cursor.as_ref().map_or(0, Vec::len);
+                ENTRIES_FIXED_BYTES + cursor + entries.sum::<usize>()
+            }
+            Self::Target(target) => 256 + target.len(),
+            Self::File(answer) => answer.body_bytes(),
+            answer => 256 + answer.data_bytes(),
+        }
+    }
+
+    /// Appends the content of an answer.
+    pub(crate) fn encode(answer: &Result<Self, Fault>, w: &mut Writer<'_>) {
+        match answer {
+            Err(fault) => {
+                w.u8(content::FAULT);
+                w.fault(fault);
+            }
+            Ok(Self::Done) => w.u8(content::DONE),
+            Ok(Self::Attributes(attributes)) => {
+                w.u8(content::ATTRIBUTES);
+                w.attributes(attributes);
+            }
+            Ok(Self::Entries { entries, cursor }) => {
+                w.u8(content::ENTRIES);
+                let cursor = cursor.as_deref().unwrap_or(&[]);
+                w.bytes(cursor, usize::from(u16::MAX));
+                w.u32(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+                for entry in entries {
+                    w.attributes(&entry.attributes);
+                    w.path(&entry.name);
+                }
+            }
+            Ok(Self::Target(target)) => {
+                w.u8(content::TARGET);
+                w.path(target);
+            }
+            Ok(Self::Space {
+                total,
+                free,
+                available,
+                files,
+                files_free,
+            }) => {
+                w.u8(content::SPACE);
+                for number in [total, free, available, files, files_free] {
+                    w.u64(*number);
+                }
+            }
+            Ok(Self::Digest { value, length }) => {
+                w.u8(content::DIGEST);
+                w.u64(*length);
+                w.digest(value);
+            }
+            Ok(Self::Removed { entries }) => {
+                w.u8(content::REMOVED);
+                w.u64(*entries);
+            }
+            Ok(Self::Copied { bytes }) => {
+                w.u8(content::COPIED);
+                w.u64(*bytes);
+            }
+            Ok(Self::Signatures(signatures)) => {
+                w.u8(content::SIGNATURES);
+                signatures.encode(w);
+            }
+            Ok(Self::File(answer)) => answer.encode(w),
+        }
+    }
+
+    /// Reads the content of an answer.
+    pub(crate) fn decode(
+        r: &mut Reader<'_>,
+        limits: &Limits,
+    ) -> Result<Result<Self, Fault>, DecodeError> {
+        let answer = match r.u8("content of an answer")? {
+            content::FAULT => return Ok(Err(r.fault()?)),
+            content::DONE => Self::Done,
+            content::ATTRIBUTES => Self::Attributes(r.attributes()?),
+            content::ENTRIES => {
+                let cursor = r.bytes(limits.path_bytes_max, "cursor")?.to_vec();
+                let count = r.u32("count of entries")? as usize;
+                // The count is the peer's: reserve no more than the bytes that are there can hold.
+                let mut entries = Vec::with_capacity(count.min(r.remaining() / ENTRY_BYTES));
+                for _ in 0..count {
+                    let attributes = r.attributes()?;
+                    let name = r.path(limits.path_bytes_max, "name of an entry")?;
+                    entries.push(Entry { name, attributes });
+                }
+                let cursor = (!cursor.is_empty()).then_some(cursor);
+                Self::Entries { entries, cursor }
+            }
+            content::TARGET => Self::Target(r.path(limits.path_bytes_max, "target of a link")?),
+            content::SPACE => Self::Space {
+                total: r.u64("space")?,
+                free: r.u64("space")?,
+                available: r.u64("space")?,
+                files: r.u64("space")?,
+                files_free: r.u64("space")?,
+            },
+            content::DIGEST => Self::Digest {
+                length: r.u64("length")?,
+                value: r.digest()?,
+            },
+            content::REMOVED => Self::Removed {
+                entries: r.u64("count of entries")?,
+            },
+            content::COPIED => Self::Copied {
+                bytes: r.u64("bytes")?,
+            },
+            content::SIGNATURES => Self::Signatures(Signatures::decode(r)?),
+            number => match FileAnswer::decode(number, r)? {
+                Some(answer) => Self::File(answer),
+                None => return Err(DecodeError::Invalid("content of an answer")),
+            },
+        };
+        answer.check(limits)?;
+        Ok(Ok(answer))
+    }
+}

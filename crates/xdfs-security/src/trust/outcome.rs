@@ -1,0 +1,151 @@
+//! What the check of a server came to.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::fault::Fault;
+
+use super::{KnownHosts, fault};
+use crate::identity::Fingerprint;
+
+/// Keys of handshakes that are under way at the same time. More aren't remembered, and the
+/// handshake of the oldest fails.
+const CANDIDATES_MAX: usize = 64;
+
+/// Why a server is believed, or isn't.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrustReason {
+    /// An authority vouches for its name.
+    Authority,
+    /// Nobody knew it, and new hosts are accepted. [`TrustOutcome::commit`] remembers the key.
+    FirstUse(Fingerprint),
+    /// Its key is in the file of known hosts.
+    Known,
+    /// Its key is one that the user pinned.
+    Pinned,
+    /// It isn't believed.
+    Refused(Fault),
+}
+
+/// What the checks of all channels with one configuration came to.
+#[derive(Debug)]
+pub struct TrustOutcome {
+    host: String,
+    known_hosts: PathBuf,
+    state: Mutex<CheckState>,
+}
+
+#[derive(Debug, Default)]
+struct CheckState {
+    /// Certificates that were accepted; whether the server has their keys isn't proved yet.
+    candidates: Vec<(Fingerprint, TrustReason)>,
+    /// The key that a server proved to have.
+    proved: Option<(Fingerprint, TrustReason)>,
+    /// The outcome of the last check.
+    last: Option<TrustReason>,
+}
+
+impl TrustOutcome {
+    pub(super) fn new(host: String, known_hosts: PathBuf) -> Self {
+        Self {
+            host,
+            known_hosts,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The server, as in the file of known hosts.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The file of known hosts.
+    #[must_use]
+    pub fn known_hosts(&self) -> &Path {
+        &self.known_hosts
+    }
+
+    /// What the last full handshake came to; nothing before the first. A resumed session leaves it
+    /// as it is. When several channels are being opened, a failed one finds its own reason in
+    /// [`client_fault`](super::client_fault).
+    #[must_use]
+    pub fn reason(&self) -> Option<TrustReason> {
+        self.state().last.clone()
+    }
+
+    /// The key that the server proved to have.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.state().proved.as_ref().map(|(shown, _)| *shown)
+    }
+
+    /// Writes the key of a first use to the file of known hosts, and says whether it was new there.
+    /// To be called when a handshake is complete; without a proven first use it does nothing, and
+    /// a second call neither.
+    ///
+    /// # Errors
+    /// Those of [`KnownHosts::add`]; `ServerUntrusted` if another process has meanwhile recorded
+    /// another key for the host.
+    pub fn commit(&self) -> Result<bool, Fault> {
+        let first = match &self.state().proved {
+            Some((_, TrustReason::FirstUse(shown))) => *shown,
+            _ => return Ok(false),
+        };
+        KnownHosts::load(&self.known_hosts)?.add_first(&self.host, first)
+    }
+
+    /// A certificate is accepted, if the key is proved.
+    pub(super) fn consider(&self, shown: Fingerprint, reason: TrustReason) {
+        let mut state = self.state();
+        state.candidates.retain(|(other, _)| *other != shown);
+        if state.candidates.len() >= CANDIDATES_MAX {
+            state.candidates.remove(0);
+        }
+        state.candidates.push((shown, reason));
+    }
+
+    /// The key of a certificate is proved. With a first use, all channels have to show one key:
+    /// otherwise a machine in between could take some of them over.
+    pub(super) fn prove(&self, shown: Fingerprint) -> Result<(), Fault> {
+        let mut state = self.state();
+        let reason = state
+            .candidates
+            .iter()
+            .find(|(other, _)| *other == shown)
+            .map(|(_, reason)| reason.clone());
+        let result = match (reason, &state.proved) {
+            (None, _) => Err(fault::unknown(&self.host, shown)),
+            (Some(reason), Some((before, reason_before)))
+                if *before != shown && (is_first(&reason) || is_first(reason_before)) =>
+            {
+                Err(fault::inconsistent(&self.host, shown, *before))
+            }
+            (Some(reason), _) => Ok(reason),
+        };
+        match result {
+            Ok(reason) => {
+                state.last = Some(reason.clone());
+                state.proved = Some((shown, reason));
+                Ok(())
+            }
+            Err(fault) => {
+                state.last = Some(TrustReason::Refused(fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    pub(super) fn refuse(&self, fault: Fault) {
+        self.state().last = Some(TrustReason::Refused(fault));
+    }
+
+    fn state(&self) -> MutexGuard<'_, CheckState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_first(reason: &TrustReason) -> bool {
+    matches!(reason, TrustReason::FirstUse(_))
+}

@@ -1,0 +1,139 @@
+//! Where a transport listens or connects.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The address of a listener: the name of a transport, and a location in the form it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    transport: Cow<'static, str>,
+    location: Location,
+}
+
+/// A location in one of the forms that transports take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Location {
+    /// A name within this process.
+    Name(String),
+    /// A file of this machine.
+    Path(PathBuf),
+    /// An address and port of IPv4 or IPv6, resolved.
+    Socket(SocketAddr),
+}
+
+/// The forms of a [`Location`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Form {
+    /// [`Location::Name`].
+    Name,
+    /// [`Location::Path`].
+    Path,
+    /// [`Location::Socket`].
+    Socket,
+}
+
+impl Endpoint {
+    /// The endpoint of the driver `transport` at `location`.
+    pub fn new(transport: impl Into<Cow<'static, str>>, location: Location) -> Self {
+        let transport = transport.into();
+        Self {
+            transport,
+            location,
+        }
+    }
+
+    /// A name in this process, for the driver `memory`.
+    pub fn memory(name: impl Into<String>) -> Self {
+        Self::new("memory", Location::Name(name.into()))
+    }
+
+    /// An address of TCP, for the driver `tcp`.
+    #[must_use]
+    pub fn tcp(address: SocketAddr) -> Self {
+        Self::new("tcp", Location::Socket(address))
+    }
+
+    /// A socket file, for the driver `unix`.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::new("unix", Location::Path(path.into()))
+    }
+
+    /// The name of the transport that listens there.
+    #[must_use]
+    pub fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// Where that is.
+    #[must_use]
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.location {
+            Location::Name(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The path, if it is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.location {
+            Location::Path(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The address and port, if it is such.
+    #[must_use]
+    pub fn socket(&self) -> Option<SocketAddr> {
+        match self.location {
+            Location::Socket(address) => Some(address),
+            _ => None,
+        }
+    }
+}
+
+impl Location {
+    /// Its form.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        match self {
+            Self::Name(_) => Form::Name,
+            Self::Path(_) => Form::Path,
+            Self::Socket(_) => Form::Socket,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// An address of TCP stands alone, others behind the name of their transport.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.transport != "tcp" {
+            write!(f, "{}:", self.transport)?;
+        }
+        match &self.location {
+            Location::Name(name) => f.write_str(name),
+            Location::Path(path) => write!(f, "{}", path.display()),
+            Location::Socket(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Name => "a name",
+            Self::Path => "a path",
+            Self::Socket => "an address and port",
+        })
+    }
+}

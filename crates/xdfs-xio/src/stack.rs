@@ -1,0 +1,121 @@
+//! A stack of drivers with their attributes set, which opens and listens.
+
+use std::io;
+use std::sync::Arc;
+
+use xdfs_sys::poll::{Poller, Token};
+
+use crate::driver::{Layer, Property, Transport};
+use crate::endpoint::{Endpoint, Form};
+use crate::spec::StackSpec;
+use crate::stream::{Listener, Stream};
+use crate::transform::End;
+
+/// A stack of drivers, made by a [`Registry`](crate::Registry). A copy of it is the same stack.
+///
+/// Without transforms, what it opens are the streams of the transport themselves.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    spec: StackSpec,
+    transport: Arc<dyn Transport>,
+    form: Form,
+    layers: Vec<Arc<dyn Layer>>,
+    given: Vec<Property>,
+}
+
+impl Stack {
+    pub(crate) fn new(
+        spec: StackSpec,
+        transport: Arc<dyn Transport>,
+        form: Form,
+        layers: Vec<Arc<dyn Layer>>,
+        given: Vec<Property>,
+    ) -> Self {
+        Self {
+            spec,
+            transport,
+            form,
+            layers,
+            given,
+        }
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn spec(&self) -> &StackSpec {
+        &self.spec
+    }
+
+    /// Whether one of its drivers declares `property`.
+    #[must_use]
+    pub fn gives(&self, property: Property) -> bool {
+        self.given.contains(&property)
+    }
+
+    /// Begins an active open and returns at once, as [`Transport::open`] does.
+    ///
+    /// # Errors
+    /// As [`Transport::open`] and [`Layer::push`]; [`io::ErrorKind::InvalidInput`] if the endpoint
+    /// belongs to another transport.
+    pub fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        self.check(endpoint)?;
+        push(&self.layers, self.transport.open(endpoint)?, End::Initiator)
+    }
+
+    /// Listens. Port 0 asks the system for a free port; [`Listener::local_endpoint`] names it.
+    ///
+    /// # Errors
+    /// As [`Transport::listen`]; [`io::ErrorKind::InvalidInput`] if the endpoint belongs to another
+    /// transport.
+    pub fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
+        self.check(endpoint)?;
+        let below = self.transport.listen(endpoint)?;
+        if self.layers.is_empty() {
+            return Ok(below);
+        }
+        let layers = self.layers.clone();
+        Ok(Box::new(LayeredListener { below, layers }))
+    }
+
+    fn check(&self, endpoint: &Endpoint) -> io::Result<()> {
+        let form = endpoint.location().form();
+        let why = if self.spec.transport().name() != endpoint.transport() {
+            format!("the stack {} can't reach {endpoint}", self.spec)
+        } else if form != self.form {
+            format!("the stack {} takes {}, not {form}", self.spec, self.form)
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+}
+
+fn push(
+    layers: &[Arc<dyn Layer>],
+    bottom: Box<dyn Stream>,
+    end: End,
+) -> io::Result<Box<dyn Stream>> {
+    let mut layers = layers.iter();
+    layers.try_fold(bottom, |below, layer| layer.push(below, end))
+}
+
+/// Listens by a transport, and puts the transforms on what it accepts.
+#[derive(Debug)]
+struct LayeredListener {
+    below: Box<dyn Listener>,
+    layers: Vec<Arc<dyn Layer>>,
+}
+
+impl Listener for LayeredListener {
+    fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
+        push(&self.layers, self.below.accept()?, End::Acceptor)
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        self.below.register(poller, token)
+    }
+
+    fn local_endpoint(&self) -> Endpoint {
+        self.below.local_endpoint()
+    }
+}

@@ -1,0 +1,234 @@
+//! The options of TCP sockets that can be set.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::attribute::{self, Attribute};
+use crate::socket::set_buffers;
+use crate::spec::DriverSpec;
+
+/// The options of a TCP socket; the attributes of the driver `tcp` are its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpOptions {
+    /// `TCP_NODELAY`: what is written leaves at once. True by default.
+    pub nodelay: bool,
+    /// Bytes of the send buffer and of the receive buffer, from 4 KiB to 1 GiB; by default the
+    /// kernel sizes them. [`crate::Stream::set_window`] replaces it on one stream.
+    pub buffer: Option<u32>,
+    /// The congestion control, on Linux, by its name there; by default cubic on paths inside one
+    /// machine, and elsewhere that of the system.
+    pub congestion: Option<String>,
+    /// Silence after which the kernel asks whether the peer is still there, from 1 second to a
+    /// day; by default it never does.
+    pub keepalive: Option<Duration>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            buffer: None,
+            congestion: None,
+            keepalive: None,
+        }
+    }
+}
+
+pub(super) const ATTRIBUTES: &[Attribute<TcpOptions>] = &[
+    Attribute {
+        name: "nodelay",
+        takes: "true or false",
+        set: |options, text| {
+            options.nodelay = text.parse().ok()?;
+            Some(())
+        },
+        text: |options| (!options.nodelay).then(|| options.nodelay.to_string()),
+    },
+    Attribute {
+        name: "buffer",
+        takes: "bytes from 4096 to 1073741824",
+        set: |options, text| {
+            let bytes = text.parse().ok()?;
+            options.buffer = (4096..=1 << 30).contains(&bytes).then_some(bytes);
+            options.buffer.map(|_| ())
+        },
+        text: |options| options.buffer.map(|bytes| bytes.to_string()),
+    },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "congestion",
+        takes: "the name of a congestion control, such as bbr",
+        set: |options, text| {
+            // As the kernel bounds it (TCP_CA_NAME_MAX).
+            let is_name = (1..16).contains(&text.len())
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+            options.congestion = is_name.then(|| text.to_owned());
+            is_name.then_some(())
+        },
+        text: |options| options.congestion.clone(),
+    },
+    Attribute {
+        name: "keepalive",
+        takes: "seconds from 1 to 86400",
+        set: |options, text| {
+            let seconds = text.parse().ok()?;
+            let is_in = (1..=86_400).contains(&seconds);
+            options.keepalive = is_in.then(|| Duration::from_secs(seconds));
+            is_in.then_some(())
+        },
+        text: |options| options.keepalive.map(|time| time.as_secs().to_string()),
+    },
+];
+
+impl TcpOptions {
+    /// The driver with these options, to be put into a [`crate::StackSpec`].
+    #[must_use]
+    pub fn spec(&self) -> DriverSpec {
+        DriverSpec::named("tcp", attribute::print(ATTRIBUTES, self))
+    }
+
+    /// Sets on a socket that isn't connected yet what was chosen. Connections that a listener
+    /// accepts have it from the listener, but for what [`TcpOptions::set_connected`] sets.
+    pub(super) fn set(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        if let Some(bytes) = self.buffer {
+            set_buffers(socket, bytes)?;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(name) = &self.congestion {
+            socket.set_tcp_congestion(name.as_bytes()).map_err(|e| {
+                io::Error::new(e.kind(), format!("congestion control '{name}': {e}"))
+            })?;
+        }
+        if let Some(time) = self.keepalive {
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time))?;
+        }
+        Ok(())
+    }
+
+    /// Sets what each connection is given when it is made.
+    pub(super) fn set_connected(&self, socket: &SockRef<'_>, is_local: bool) -> io::Result<()> {
+        socket.set_tcp_nodelay(self.nodelay)?;
+        if is_local && self.congestion.is_none() {
+            prefer_unpaced(socket);
+        }
+        Ok(())
+    }
+}
+
+/// Leaves pacing congestion control on a path that has no queue (see the driver's page). A system
+/// without cubic, or one that forbids the choice, keeps its default: slower, and not wrong.
+#[cfg(target_os = "linux")]
+fn prefer_unpaced(socket: &SockRef<'_>) {
+    let _ = socket.set_tcp_congestion(b"cubic");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn prefer_unpaced(_: &SockRef<'_>) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Endpoint, Registry, StackSpec};
+
+    #[test]
+    fn options_and_their_text_are_the_same() {
+        let options = TcpOptions {
+            nodelay: false,
+            buffer: Some(65_536),
+            keepalive: Some(Duration::from_secs(60)),
+            ..TcpOptions::default()
+        };
+        let spec = options.spec();
+        assert_eq!(
+            spec.to_string(),
+            "tcp:nodelay=false:buffer=65536:keepalive=60"
+        );
+        let parsed = attribute::parse(ATTRIBUTES, spec.attributes());
+        assert_eq!(parsed, Ok(options));
+        assert_eq!(TcpOptions::default().spec().to_string(), "tcp");
+    }
+
+    #[test]
+    fn values_out_of_their_range_are_refused() {
+        for (name, value) in [
+            ("nodelay", "1"),
+            ("buffer", "4095"),
+            ("buffer", "1073741825"),
+            ("buffer", "-1"),
+            ("keepalive", "0"),
+            ("keepalive", "86401"),
+            ("keepalive", ""),
+        ] {
+            let given = [(name.to_owned(), value.to_owned())];
+            assert!(
+                attribute::parse(ATTRIBUTES, &given).is_err(),
+                "{name}={value}"
+            );
+        }
+    }
+
+    /// What the sockets of both ends of a connection say of the options in `text`.
+    fn sockets<T>(text: &str, ask: impl Fn(&SockRef<'_>) -> T) -> [T; 2] {
+        let spec: StackSpec = text.parse().unwrap();
+        let stack = Registry::standard().build(&spec).unwrap();
+        let endpoint = Endpoint::tcp("127.0.0.1:0".parse().unwrap());
+        let mut listener = stack.listen(&endpoint).unwrap();
+        let mut client = stack.open(&listener.local_endpoint()).unwrap();
+        let mut server = loop {
+            match listener.accept() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                accepted => break accepted.unwrap(),
+            }
+        };
+        while !client.finish_open().unwrap() {
+            std::thread::yield_now();
+        }
+        [&mut client, &mut server].map(|end| ask(&end.tcp_socket().unwrap()))
+    }
+
+    #[test]
+    fn attributes_reach_the_sockets_of_both_ends() {
+        let nodelay = |s: &SockRef<'_>| s.tcp_nodelay().unwrap();
+        assert_eq!(sockets("tcp", nodelay), [true; 2]);
+        assert_eq!(sockets("tcp:nodelay=false", nodelay), [false; 2]);
+        let keepalive = |s: &SockRef<'_>| s.keepalive().unwrap();
+        assert_eq!(sockets("tcp", keepalive), [false; 2]);
+        assert_eq!(sockets("tcp:keepalive=60", keepalive), [true; 2]);
+        let buffer = |s: &SockRef<'_>| s.send_buffer_size().unwrap();
+        let small = sockets("tcp:buffer=8192", buffer);
+        let large = sockets("tcp:buffer=131072", buffer);
+        assert!(
+            small[0] < large[0] && small[1] < large[1],
+            "{small:?} {large:?}"
+        );
+        assert!(large.iter().all(|bytes| *bytes >= 131_072), "{large:?}");
+    }
+
+    /// Reno is in every kernel.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_congestion_control_is_the_named_one_or_there_is_no_channel() {
+        let congestion = |s: &SockRef<'_>| {
+            let name = s.tcp_congestion().unwrap();
+            String::from_utf8_lossy(&name)
+                .trim_end_matches('\0')
+                .to_owned()
+        };
+        assert_eq!(sockets("tcp:congestion=reno", congestion), ["reno", "reno"]);
+        let spec: StackSpec = "tcp:congestion=none_such".parse().unwrap();
+        let stack = Registry::standard().build(&spec).unwrap();
+        let endpoint = Endpoint::tcp("127.0.0.1:0".parse().unwrap());
+        let refused = stack.listen(&endpoint).unwrap_err().to_string();
+        assert!(refused.contains("'none_such'"), "{refused}");
+        for text in ["", "a b", "sixteen_letters_"] {
+            let spec = "tcp".parse::<DriverSpec>().unwrap().set("congestion", text);
+            let spec = StackSpec::new(spec.unwrap());
+            assert!(Registry::standard().build(&spec).is_err(), "{text}");
+        }
+    }
+}

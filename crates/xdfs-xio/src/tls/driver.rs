@@ -1,0 +1,68 @@
+//! The driver `tls`. It has no attributes: what it needs can't be told by text.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+
+use super::stream::TlsStream;
+use crate::driver::{Driver, Layer, Property};
+use crate::stream::Stream;
+use crate::transform::End;
+
+/// Gives the configuration for the next channel: certificates may be replaced while it listens.
+pub type ServerConfigs = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
+/// The configurations of the ends of TLS that a program has. They hold the trust, and have to allow
+/// the extraction of secrets.
+#[derive(Clone, Default)]
+pub struct Configs {
+    /// For channels that are opened, with the name that the other end has to prove.
+    pub client: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// For channels that are accepted.
+    pub server: Option<ServerConfigs>,
+}
+
+/// The driver `tls` with these configurations. An end without one can't be opened
+/// ([`io::ErrorKind::Unsupported`]).
+#[must_use]
+pub fn driver(configs: Configs) -> Driver {
+    Driver::layer("tls", &[], move |()| Tls(configs.clone()))
+        .needs(&[Property::Order])
+        .gives(&[Property::Integrity, Property::Protection])
+}
+
+#[derive(Debug)]
+struct Tls(Configs);
+
+impl Layer for Tls {
+    fn push(&self, below: Box<dyn Stream>, end: End) -> io::Result<Box<dyn Stream>> {
+        let Configs { client, server } = &self.0;
+        let missing = |end| {
+            let why = format!("the driver 'tls' has no configuration for the {end} end");
+            io::Error::new(io::ErrorKind::Unsupported, why)
+        };
+        let stream = match end {
+            End::Initiator => {
+                let (config, name) = client.clone().ok_or_else(|| missing("client"))?;
+                TlsStream::open(below, config, name)?
+            }
+            End::Acceptor => {
+                let configs = server.as_ref().ok_or_else(|| missing("server"))?;
+                TlsStream::accept(below, configs())?
+            }
+        };
+        Ok(Box::new(stream))
+    }
+}
+
+impl fmt::Debug for Configs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configs")
+            .field("client", &self.client.as_ref().map(|(_, name)| name))
+            .field("server", &self.server.is_some())
+            .finish()
+    }
+}

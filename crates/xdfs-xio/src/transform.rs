@@ -1,0 +1,559 @@
+//! Transforms: bytes to bytes, without input or output of their own.
+//!
+//! A [`Transform`] encodes what is written and decodes what is read. It never sees a descriptor, so
+//! that it runs the same over any transport, in a simulator, and alone in a test. [`Transformed`]
+//! is a stream with a transform on it, and the one place that moves its bytes.
+//!
+//! No copy is added on the way: a transform encodes from the caller's slices into a pooled buffer
+//! that is written as it is, and decodes from a pooled buffer into the caller's slices.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+
+use xdfs_sys::poll::{Poller, Token};
+
+use crate::stream::{Capabilities, Protection, Stream};
+
+/// Bytes of a pooled buffer: a batch of 32 TLS records, and what may be left before them.
+pub(crate) const BUFFER_BYTES: usize = 33 * ((16 << 10) + 256);
+/// Buffers that a thread keeps for reuse.
+const SPARE_MAX: usize = 4;
+
+thread_local! {
+    /// Buffers for encoded bytes. A stream has one only while bytes are in it, so that a thousand
+    /// idle channels hold none.
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The ends of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// That opens it.
+    Initiator,
+    /// That accepts it.
+    Acceptor,
+}
+
+/// One end of a transform on one channel.
+pub trait Transform: Send + fmt::Debug {
+    /// Whether content can go through: an opening exchange, if there is one, is over.
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    /// Encodes content from the front of `content` into `out`, and returns how many bytes of it
+    /// that were. `out` is empty, and what isn't taken is offered again. Before
+    /// [`Transform::is_open`] there is no content, and `out` gets what this end has to say.
+    ///
+    /// # Errors
+    /// The channel can't go on.
+    fn encode(&mut self, content: &[IoSlice<'_>], out: &mut Output) -> io::Result<usize>;
+
+    /// Decodes from the front of `encoded` into `content` as far as there is room, and returns how
+    /// many bytes of `encoded` it took. What isn't taken comes again, with more behind it. What is
+    /// to be answered to the peer goes to `out`, also with an error.
+    ///
+    /// # Errors
+    /// The peer sent something wrong.
+    fn decode(
+        &mut self,
+        encoded: &[u8],
+        content: &mut Room<'_, '_>,
+        out: &mut Output,
+    ) -> io::Result<usize>;
+
+    /// How many bytes to ask of the stream below, when `held` wasn't enough and a reader has
+    /// room for `room`. At most so many are read at once as fit in a buffer, which is more than
+    /// half a MiB.
+    fn wants(&self, held: &[u8], room: usize) -> usize {
+        let _ = held;
+        room.max(4 << 10)
+    }
+
+    /// Whether the peer has said within the encoded bytes that its content is over.
+    fn is_ended(&self) -> bool {
+        false
+    }
+
+    /// The stream below has ended, with `held` not taken: whether that is an orderly end.
+    ///
+    /// # Errors
+    /// It isn't.
+    fn end(&mut self, held: &[u8]) -> io::Result<()> {
+        if held.is_empty() {
+            Ok(())
+        } else {
+            Err(ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    /// Says to the peer that no content follows. `out` is empty.
+    fn close(&mut self, out: &mut Output) {
+        let _ = out;
+    }
+
+    /// Bytes of memory that the peer's bytes take up within.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// What a stack offers with this transform above one that offers `below`.
+    fn capabilities(&self, below: Capabilities) -> Capabilities {
+        below
+    }
+
+    /// What protects the channel, if this transform does and it is open.
+    fn protection(&self) -> Option<Protection> {
+        None
+    }
+}
+
+/// Encoded bytes on their way out.
+#[derive(Default)]
+pub struct Output {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Output {
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// The room behind what waits, to be filled from its front and then [`Output::advance`]d. It is
+    /// more than half a MiB if nothing waits, and may be none otherwise.
+    pub fn room(&mut self) -> &mut [u8] {
+        if self.bytes.is_empty() {
+            self.bytes = pooled();
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Counts bytes of [`Output::room`] as filled.
+    pub fn advance(&mut self, bytes: usize) {
+        self.end = self.bytes.len().min(self.end + bytes);
+    }
+
+    /// Appends a copy of `bytes`, which are few: it takes no more memory than it needs.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        if self.bytes.len() - self.end < bytes.len() {
+            let all = [self.waiting(), bytes].concat();
+            self.drop_buffer();
+            self.end = all.len();
+            self.bytes = all.into();
+            return;
+        }
+        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Takes written bytes off the front, and gives the buffer back with the last of them.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        self.release();
+    }
+
+    /// Gives the buffer back if nothing is in it.
+    fn release(&mut self) {
+        if self.is_empty() {
+            self.drop_buffer();
+        }
+    }
+
+    fn drop_buffer(&mut self) {
+        (self.start, self.end) = (0, 0);
+        give_back(std::mem::take(&mut self.bytes));
+    }
+
+    /// Writes all of it. `WouldBlock` if the stream doesn't take that.
+    pub(crate) fn write(&mut self, to: &mut dyn Stream) -> io::Result<()> {
+        while !self.is_empty() {
+            let n = write_once(to, &[IoSlice::new(self.waiting())])?;
+            self.consume(n);
+        }
+        self.release();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Payload isn't printed.
+        write!(f, "Output({} bytes)", self.end - self.start)
+    }
+}
+
+/// The caller's buffers, from the first byte that isn't filled.
+#[derive(Debug)]
+pub struct Room<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+    index: usize,
+    offset: usize,
+    filled: usize,
+}
+
+impl<'a, 'b> Room<'a, 'b> {
+    /// All of `bufs`.
+    #[must_use]
+    pub fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
+        Self {
+            bufs,
+            index: 0,
+            offset: 0,
+            filled: 0,
+        }
+    }
+
+    /// Bytes that still go in.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let all: usize = self.bufs[self.index..].iter().map(|b| b.len()).sum();
+        all - self.offset
+    }
+
+    /// Bytes that are in.
+    #[must_use]
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// The rest of the buffer that is being filled; empty if all are full.
+    pub fn slice(&mut self) -> &mut [u8] {
+        while let Some(buf) = self.bufs.get(self.index)
+            && self.offset == buf.len()
+        {
+            self.index += 1;
+            self.offset = 0;
+        }
+        match self.bufs.get_mut(self.index) {
+            Some(buf) => &mut buf[self.offset..],
+            None => &mut [],
+        }
+    }
+
+    /// Counts bytes at the front of [`Room::slice`] as filled.
+    pub fn advance(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.slice().len());
+        self.offset += bytes;
+        self.filled += bytes;
+    }
+
+    /// Copies as much of `bytes` as there is room for, and returns how much that was.
+    pub fn put(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let slice = self.slice();
+            let n = slice.len().min(bytes.len() - taken);
+            if n == 0 {
+                break;
+            }
+            slice[..n].copy_from_slice(&bytes[taken..taken + n]);
+            self.advance(n);
+            taken += n;
+        }
+        taken
+    }
+}
+
+/// A stream with a transform on it.
+///
+/// An opening exchange runs inside [`Stream::finish_open`], and at the acceptor also inside reads
+/// and writes, so that a peer that never ends it costs what a silent peer costs.
+pub struct Transformed<T> {
+    pub(crate) below: Box<dyn Stream>,
+    pub(crate) transform: T,
+    /// Bytes read from below that the transform hasn't taken.
+    pub(crate) held: Vec<u8>,
+    pub(crate) out: Output,
+    /// The stream below is connected.
+    connected: bool,
+    /// This end was closed.
+    closed: bool,
+    /// The stream below has ended.
+    ended: bool,
+}
+
+impl<T: Transform> Transformed<T> {
+    /// Puts `end` of a transform above the stream `below`.
+    #[must_use]
+    pub fn new(below: Box<dyn Stream>, end: End, transform: T) -> Self {
+        Self {
+            below,
+            transform,
+            held: Vec::new(),
+            out: Output::default(),
+            connected: end == End::Acceptor,
+            closed: false,
+            ended: false,
+        }
+    }
+
+    /// Whether this end was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Goes on with the opening exchange. `WouldBlock` while it isn't over.
+    pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
+        while !self.transform.is_open() {
+            // A transform finds nothing before what it encodes.
+            self.out.write(&mut *self.below)?;
+            self.transform.encode(&[], &mut self.out)?;
+            self.out.write(&mut *self.below)?;
+            if self.transform.is_open() {
+                break;
+            }
+            self.read_in(&mut Room::new(&mut []))?;
+            if self.ended && !self.transform.is_open() {
+                self.transform.end(&self.held)?;
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        self.write_on()
+    }
+
+    /// Whether something can be written: this end isn't closed, and the channel is open.
+    pub(crate) fn begin_write(&mut self) -> io::Result<()> {
+        if self.closed {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if !self.transform.is_open() {
+            self.shake_hands()?;
+        }
+        self.out.write(&mut *self.below)
+    }
+
+    /// Writes what waits, as far as the stream below takes it now.
+    fn write_on(&mut self) -> io::Result<()> {
+        match self.out.write(&mut *self.below) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Decodes what is held, and unless that gave something, reads once and decodes that.
+    fn read_in(&mut self, room: &mut Room<'_, '_>) -> io::Result<()> {
+        let held = std::mem::take(&mut self.held);
+        let was_open = self.transform.is_open();
+        let used = match self.decode(&held, room) {
+            Ok(used) => used,
+            Err(e) => {
+                self.held = held;
+                return Err(e);
+            }
+        };
+        let is_over = room.filled() > 0 || self.transform.is_ended();
+        if is_over || self.ended || was_open != self.transform.is_open() {
+            self.held = if used == 0 {
+                held
+            } else {
+                held[used..].to_vec()
+            };
+            return Ok(());
+        }
+        let mut input = pooled();
+        let result = self.read_below(&held[used..], &mut input, room);
+        give_back(input);
+        result
+    }
+
+    /// Reads once behind `held` into `input`, and decodes both.
+    fn read_below(
+        &mut self,
+        held: &[u8],
+        input: &mut [u8],
+        room: &mut Room<'_, '_>,
+    ) -> io::Result<()> {
+        let before = held.len();
+        let end = input
+            .len()
+            .min(before + self.transform.wants(held, room.left()).max(1));
+        if before >= end {
+            // Whoever reads on gets the same error, and nothing from the middle of the unit.
+            self.held = held.to_vec();
+            let why = "a unit of a transform is longer than the buffer it has to fit in";
+            return Err(io::Error::new(ErrorKind::InvalidData, why));
+        }
+        input[..before].copy_from_slice(held);
+        match read_once(
+            &mut *self.below,
+            &mut [IoSliceMut::new(&mut input[before..end])],
+        ) {
+            Ok(n) => {
+                self.ended = n == 0;
+                let result = self.decode(&input[..before + n], room);
+                let used = *result.as_ref().unwrap_or(&0);
+                self.held = input[used..before + n].to_vec();
+                result.map(|_| ())
+            }
+            Err(e) => {
+                self.held = input[..before].to_vec();
+                Err(e)
+            }
+        }
+    }
+
+    /// Decodes, and sends what is to be answered as far as the stream below takes it.
+    fn decode(&mut self, encoded: &[u8], room: &mut Room<'_, '_>) -> io::Result<usize> {
+        let before = self.out.waiting().len();
+        let result = self.transform.decode(encoded, room, &mut self.out);
+        // What waited before waits for a writer.
+        let written = if self.out.waiting().len() > before {
+            self.write_on()
+        } else {
+            self.out.release();
+            Ok(())
+        };
+        // What is wrong with the bytes says more than that the answer couldn't be sent.
+        let used = result?.min(encoded.len());
+        written.map(|()| used)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Transformed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transformed")
+            .field("below", &self.below)
+            .field("transform", &self.transform)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Transform> Stream for Transformed<T> {
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if !self.transform.is_open() {
+            self.shake_hands()?;
+        }
+        let mut room = Room::new(bufs);
+        if room.left() == 0 {
+            return Ok(0);
+        }
+        loop {
+            self.read_in(&mut room)?;
+            if room.filled() > 0 || self.transform.is_ended() {
+                return Ok(room.filled());
+            }
+            if self.ended {
+                return self.transform.end(&self.held).map(|()| 0);
+            }
+        }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.begin_write()?;
+        let taken = self.transform.encode(bufs, &mut self.out);
+        let written = self.write_on();
+        let taken = taken?;
+        written.map(|()| taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write(&mut *self.below)?;
+        self.below.flush()
+    }
+
+    fn has_unflushed(&self) -> bool {
+        self.connected && (!self.out.is_empty() || self.below.has_unflushed())
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.capacity() + self.transform.held_bytes() + self.below.held_bytes()
+    }
+
+    fn finish_open(&mut self) -> io::Result<bool> {
+        if !self.below.finish_open()? {
+            return Ok(false);
+        }
+        self.connected = true;
+        match self.shake_hands() {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.closed = true;
+        // A peer that takes nothing any more is cut off, which it tells from an end where the
+        // transform has one.
+        if self.out.write(&mut *self.below).is_ok() {
+            self.transform.close(&mut self.out);
+            let _ = self.out.write(&mut *self.below);
+        }
+        self.below.close()
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        self.below.register(poller, token)
+    }
+
+    fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
+        self.below.deregister(poller)
+    }
+
+    fn set_window(&mut self, bytes: u32) -> io::Result<()> {
+        self.below.set_window(bytes)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.transform.capabilities(self.below.capabilities())
+    }
+
+    fn protection(&self) -> Option<Protection> {
+        self.transform
+            .protection()
+            .or_else(|| self.below.protection())
+    }
+
+    fn peer(&self) -> String {
+        self.below.peer()
+    }
+}
+
+/// A buffer of [`BUFFER_BYTES`] bytes, with whatever was in it before.
+fn pooled() -> Box<[u8]> {
+    let spare = SPARE.with_borrow_mut(Vec::pop);
+    spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into())
+}
+
+fn give_back(buffer: Box<[u8]>) {
+    if buffer.len() == BUFFER_BYTES {
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+/// Writes what the stream takes at once. An interruption isn't passed on: what was encoded can't be
+/// given back, and the caller would write it again. A stream that takes nothing has ended.
+pub(crate) fn write_once(to: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        match to.write_vectored(bufs) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Reads what the stream gives at once, whatever interrupts it.
+pub(crate) fn read_once(from: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    loop {
+        match from.read_vectored(bufs) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading: on, by what was asked for ahead; at places; and out of a pipe.
+
+use std::sync::Arc;
+
+use xdfs_proto::Fault;
+use xdfs_proto::file::{Extent, FileAnswer, FileCall};
+use xdfs_proto::path::{Answer, Call};
+
+use super::super::read_ahead::{BLOCK_BYTES, Block};
+use super::{OpenFile, is_lost, is_to_be_asked_again, unexpected};
+use crate::paths::PendingCall;
+
+/// Reads of one call of a program that are under way at once.
+const READS_MAX: usize = 32;
+
+impl OpenFile {
+    /// Reads on, by what was asked for ahead.
+    pub(in crate::files) fn read_on(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.check()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.is_pipe {
+            return self.read_pipe(buf);
+        }
+        if i64::try_from(self.position).is_err() {
+            // No system has files that go on there.
+            return Ok(0);
+        }
+        let count = self.ahead.copy(self.position, buf);
+        if count > 0 {
+            self.position += count as u64;
+            return Ok(count);
+        }
+        let count = if self.ahead.is_sequential(self.position) {
+            self.fetch()?;
+            self.ahead.copy(self.position, buf)
+        } else {
+            let most = buf.len().min(BLOCK_BYTES);
+            let read = self.read_at(self.position, &mut buf[..most])?;
+            self.ahead.jumped(self.position + read as u64);
+            read
+        };
+        self.position += count as u64;
+        Ok(count)
+    }
+
+    /// Brings the block at the position, and asks for those after it.
+    fn fetch(&mut self) -> Result<(), Fault> {
+        loop {
+            let position = self.position;
+            self.ahead.align(position);
+            while let Some(offset) = self.ahead.wanted(position) {
+                if self.behind.overlaps(offset, BLOCK_BYTES as u64) {
+                    if !self.ahead.is_empty() {
+                        break;
+                    }
+                    self.settle(offset, BLOCK_BYTES as u64)?;
+                }
+                let call = self.start_read(offset, BLOCK_BYTES);
+                self.ahead.push(Block { offset, call });
+            }
+            let Some(block) = self.ahead.pop() else {
+                return Ok(());
+            };
+            match self.read_answer(block.call) {
+                // A write beyond may make it longer.
+                Ok(bytes) if bytes.len() < BLOCK_BYTES && !self.behind.is_empty() => {
+                    self.ahead.forget();
+                    self.drain()?;
+                }
+                Ok(bytes) => {
+                    self.ahead.came(block.offset, bytes);
+                    return Ok(());
+                }
+                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
+                Err(fault) => {
+                    self.ahead.forget();
+                    return Err(self.named(fault));
+                }
+            }
+        }
+    }
+
+    fn start_read(&self, offset: u64, length: usize) -> Result<PendingCall, Fault> {
+        // Nothing is beyond the last byte that can be numbered.
+        let length = u64::try_from(length)
+            .unwrap_or(u64::MAX)
+            .min(u64::MAX - offset);
+        let call = FileCall::Read {
+            handle: self.handle,
+            locked: self.is_locked(offset, Some(length.max(1)), false),
+            extents: vec![Extent {
+                offset,
+                length: u32::try_from(length).unwrap_or(u32::MAX),
+            }],
+        };
+        self.caller.start_pending(Call::File(call))
+    }
+
+    fn read_answer(&mut self, call: Result<PendingCall, Fault>) -> Result<Arc<Vec<u8>>, Fault> {
+        let result = call.and_then(PendingCall::wait);
+        match self.heard(result)? {
+            Answer::File(FileAnswer::Data { bytes, .. }) => Ok(bytes),
+            _ => Err(unexpected("read a file")),
+        }
+    }
+
+    /// Reads what the file has now, as far as it goes.
+    pub(in crate::files) fn read_at(
+        &mut self,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Fault> {
+        self.check()?;
+        self.settle(offset, buf.len() as u64)?;
+        'again: loop {
+            let mut filled = 0;
+            let mut calls = std::collections::VecDeque::new();
+            let mut asked = 0;
+            while filled < buf.len() {
+                while asked < buf.len() && calls.len() < READS_MAX {
+                    let length = (buf.len() - asked).min(BLOCK_BYTES);
+                    let Some(at) = offset.checked_add(asked as u64) else {
+                        break;
+                    };
+                    if at == u64::MAX {
+                        break;
+                    }
+                    calls.push_back((length, self.start_read(at, length)));
+                    asked += length;
+                }
+                let Some((length, call)) = calls.pop_front() else {
+                    break;
+                };
+                let bytes = match self.read_answer(call) {
+                    Err(fault) if is_lost(&fault) => {
+                        self.recover_and_check(fault)?;
+                        continue 'again;
+                    }
+                    result => result.map_err(|fault| self.named(fault))?,
+                };
+                let count = bytes.len().min(length);
+                buf[filled..filled + count].copy_from_slice(&bytes[..count]);
+                filled += count;
+                if count < length {
+                    break;
+                }
+            }
+            if filled < buf.len() && !self.behind.is_empty() {
+                // A write beyond may make it longer.
+                self.drain()?;
+                continue 'again;
+            }
+            return Ok(filled);
+        }
+    }
+
+    /// Reads several pieces by one call.
+    pub(in crate::files) fn read_pieces(
+        &mut self,
+        pieces: &[(u64, u32)],
+    ) -> Result<Vec<Vec<u8>>, Fault> {
+        self.check()?;
+        let mut extents = Vec::with_capacity(pieces.len());
+        for &(offset, length) in pieces {
+            self.settle(offset, u64::from(length))?;
+            extents.push(Extent { offset, length });
+        }
+        // A write beyond may make the file longer.
+        self.drain()?;
+        let answer = self.call(&|own| {
+            let is_locked = |extent: &Extent| {
+                own.is_locked(extent.offset, Some(u64::from(extent.length.max(1))), false)
+            };
+            FileCall::Read {
+                handle: own.handle,
+                locked: extents.iter().all(is_locked),
+                extents: extents.clone(),
+            }
+        })?;
+        let Answer::File(FileAnswer::Data { lengths, bytes }) = answer else {
+            return Err(unexpected("read a file"));
+        };
+        let mut rest = &bytes[..];
+        let mut cut = |length: &u32| {
+            let (now, later) = rest
+                .split_at_checked(*length as usize)
+                .unwrap_or((rest, b""));
+            rest = later;
+            now.to_vec()
+        };
+        Ok(lengths.iter().map(&mut cut).collect())
+    }
+
+    fn read_pipe(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+        let length = u32::try_from(buf.len().min(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        loop {
+            let answer = self.call_once(&|own| FileCall::Read {
+                handle: own.handle,
+                locked: false,
+                extents: vec![Extent { offset: 0, length }],
+            });
+            match answer {
+                Err(fault) if is_to_be_asked_again(&fault) => {}
+                Ok(Answer::File(FileAnswer::Data { bytes, .. })) => {
+                    let count = bytes.len().min(buf.len());
+                    buf[..count].copy_from_slice(&bytes[..count]);
+                    return Ok(count);
+                }
+                Ok(_) => return Err(unexpected("read a file")),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One session with a server: its thread, and the ways into it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use xdfs_engine::kernel::Readiness;
+use xdfs_engine::{Command, Commands, Dial, Identity, Pipeline};
+use xdfs_proto::frame::Start;
+use xdfs_proto::{Fault, Limits};
+
+use crate::drivers::Drivers;
+use crate::paths::Caller;
+use crate::remote::RemotePlace;
+use crate::security::{ClientSecurity, SecureIdentity};
+use crate::session_end::SessionEnd;
+use crate::stack::{resolve, stack_for};
+
+/// How a client opens its session.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// Number of channels; `None` picks it from the size of the file and the path.
+    pub channels: Option<u32>,
+    /// Size of a block in bytes, a power of two; `None` for the default.
+    pub block_size: Option<u32>,
+    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
+    pub window: Option<u32>,
+    /// Start only when all channels have joined.
+    pub strict: bool,
+    /// What the peer may cost.
+    pub limits: Limits,
+    /// Which servers are believed and how this side shows who it is; `None` opens channels without
+    /// protection, which only servers without it take.
+    pub security: Option<ClientSecurity>,
+    /// The drivers of channels; the server needs the same ones.
+    pub drivers: Drivers,
+}
+
+/// A session whose thread runs. Dropping it ends the session in an orderly way.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) commands: Commands,
+    pub(crate) caller: Caller,
+    pub(crate) end: SessionEnd,
+    pub(crate) identity: Option<Arc<SecureIdentity>>,
+    /// The server is on this machine.
+    pub(crate) is_local: bool,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Session {
+    /// Starts to open a session with the server of `place`.
+    ///
+    /// # Errors
+    /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
+    pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
+        xdfs_sys::limit::raise_descriptor_limit();
+        let level = options.security.as_ref().map(|s| s.level);
+        let identity = match options.security {
+            Some(security) => Some(Arc::new(SecureIdentity::new(
+                security,
+                &place.address,
+                place.user.as_deref(),
+            )?)),
+            None => None,
+        };
+        let dial = Dial {
+            endpoints: resolve(&place.address)?,
+            stack: stack_for(
+                &place.address,
+                &options.drivers,
+                identity.as_ref().map(|own| own.tls()),
+            )?,
+            channels: options.channels,
+            block_size: options.block_size,
+            window: options.window,
+            start: if options.strict {
+                Start::Strict
+            } else {
+                Start::Elastic
+            },
+            user: place.user.clone().unwrap_or_default(),
+            identity: identity.clone().map(|own| own as Arc<dyn Identity>),
+            level: level.unwrap_or_default(),
+        };
+        let listed_bytes_max = options.limits.listed_bytes_max;
+        let is_local = dial.is_local();
+        let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
+        let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
+        let end = SessionEnd::default();
+        let teller = end.teller();
+        let thread = thread::Builder::new()
+            .name("xdfs-client".into())
+            .spawn(move || {
+                let result = pipeline.run();
+                if let Err(fault) = &result {
+                    tracing::debug!(%fault, "the session ended");
+                }
+                teller.tell(result);
+            })
+            .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
+        Ok(Self {
+            caller: Caller::new(commands.clone(), end.clone(), listed_bytes_max),
+            commands,
+            end,
+            identity,
+            is_local,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends it at once.
+    pub(crate) fn stop(&self) {
+        // A session that has ended needs no order.
+        let _ = self.commands.send(Command::Drain(Duration::ZERO));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Close);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the session was reported by its transfers' silence.
+            let _ = thread.join();
+        }
+    }
+}

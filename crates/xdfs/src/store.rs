@@ -1,0 +1,12 @@
+//! Stores of a program's own, for [`Client::upload_from`](crate::Client::upload_from) and
+//! [`Client::download_to`](crate::Client::download_to).
+//!
+//! A [`Store`] opens a [`Source`] to be read, and a [`Sink`] to be written. Their documentation
+//! says what the engine relies on; [`MemStore`] is a small one.
+
+pub use xdfs_proto::digest::Fragment;
+pub use xdfs_proto::frame::Resume;
+pub use xdfs_proto::{ByteRange, SourceTag};
+pub use xdfs_store::{
+    Capabilities, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
+};

@@ -1,0 +1,125 @@
+//! A pack on its way from the server to the files here: what is in it is noted while it passes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::pack::{Content, Failures, PackReader};
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_store::{LocalStore, OpenedSink, PackHow, SinkRequest, Source, Store};
+
+use super::item::{DeferredMetadata, Item, attributes_of};
+
+/// What came for a name.
+#[derive(Debug)]
+pub(super) enum Received {
+    Moved(Item),
+    /// Its path, its size, the time of its last change, and what else is kept of it.
+    Large(Vec<u8>, u64, Option<i64>, DeferredMetadata),
+    Failed(Vec<u8>, Fault),
+}
+
+/// The store to which a pack goes: notes what it has and passes it on to the local files.
+#[derive(Debug)]
+pub(super) struct PackInspector {
+    pub(super) names: Vec<Vec<u8>>,
+    /// What is known of large files is wanted.
+    keeps_more: bool,
+    /// Files may get their names before they are durable.
+    relaxed: bool,
+    /// What comes is inspected, and nothing of it written.
+    looks_only: bool,
+    received: Mutex<Vec<Received>>,
+}
+
+impl PackInspector {
+    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool, relaxed: bool) -> Self {
+        Self {
+            names,
+            keeps_more,
+            relaxed,
+            looks_only: false,
+            received: Mutex::default(),
+        }
+    }
+
+    /// One that writes nothing: only what is known of a large file is wanted.
+    pub(super) fn looking(name: &[u8]) -> Self {
+        let looks_only = true;
+        Self {
+            looks_only,
+            ..Self::new(vec![name.to_vec()], true, true)
+        }
+    }
+
+    /// What the pack had, once.
+    pub(super) fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn only_packs(path: &[u8]) -> Fault {
+    let cause = "only packs go here";
+    Fault::new(Code::Unsupported, "copy a tree", cause).path(path)
+}
+
+impl Store for PackInspector {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Err(only_packs(path))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        Err(only_packs(&request.path))
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        Err(only_packs(&request.path))
+    }
+
+    fn packs_wait(&self, root: &[u8]) -> bool {
+        !self.relaxed && LocalStore::unrooted().packs_wait(root)
+    }
+
+    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+        let limits = Limits::default();
+        let mut received = Vec::new();
+        for entry in PackReader::new(pack, &limits) {
+            let entry = entry.map_err(|e| e.fault())?;
+            // Nobody writes here what wasn't asked for.
+            if self
+                .names
+                .get(received.len())
+                .is_none_or(|name| name != entry.path)
+            {
+                let cause = "the pack has entries that were not asked for";
+                let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
+                return Err(fault.path(entry.path).ending_session());
+            }
+            received.push(match entry.content {
+                Content::Large(size) => {
+                    let mtime_ns = entry.metadata.mtime_ns;
+                    let kept = self.keeps_more.then(|| attributes_of(&entry));
+                    Received::Large(entry.path.to_vec(), size, mtime_ns, kept)
+                }
+                Content::Failed(fault) => Received::Failed(entry.path.to_vec(), fault),
+                _ => Received::Moved(Item::of(&entry)),
+            });
+        }
+        if received.is_empty() {
+            let cause = "the pack has none of the names that were asked for";
+            let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
+            return Err(fault.path(root).ending_session());
+        }
+        *self.lock() = received;
+        if self.looks_only {
+            return Ok(Failures::default());
+        }
+        let how = PackHow {
+            relaxed: self.relaxed,
+            ..how
+        };
+        LocalStore::unrooted().write_pack(root, how, pack)
+    }
+}

@@ -1,0 +1,825 @@
+//! One tree on its way from a source to a target, of which one is here and the other on the
+//! server: what is found goes into packs or moves by itself, and what came of it is counted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_engine::command::JobKind;
+use xdfs_engine::{DownloadJob, PackSource, Spares, UploadJob};
+use xdfs_proto::pack::Failures;
+use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_store::tree_journal::Root;
+use xdfs_store::{LocalStore, PackHow, Store as _};
+
+use super::feed::{Event, Feed, Unlisted};
+use super::inspector::Received;
+use super::item::{DeferredMetadata, Item};
+use super::journal::{self, JournalWriter, ResumeIndex};
+use super::links::{FirstNames, Link};
+use super::moving::{
+    LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Polled, Report, transfer_options,
+};
+use super::name_collisions::Deferred;
+use super::namespace::{FoundName, Namespace, Pending, not_a_directory};
+use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
+use super::tracker::{CompletedDirectory, DirectoryMetadata, split};
+use crate::client::Client;
+use crate::events::{Observer, TreeResult};
+use crate::paths::{Answer, Attributes, Call, FileKind, join};
+use crate::transfer::{Transfer, TransferOptions};
+
+/// Batches of names of a source here that may wait for the packers.
+const BATCHES_WAITING: usize = 64;
+/// What packers made and nobody took yet.
+const PACKS_WAITING: usize = 4;
+/// What listings found and nobody took yet.
+const LISTED_WAITING: usize = 64;
+/// Most threads that read small files.
+const PACKERS_MAX: usize = 4;
+/// Directories that are listed at once on the server, on short paths and on long ones.
+const LISTINGS_SHORT: usize = 4;
+const LISTINGS_LONG: usize = 16;
+/// How often is looked at what has ended while other things go on.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Where names come from if not from the scanner.
+pub(super) type Provider<'p> = dyn Fn(&TreeRun<'_>, &Feed) + Sync + 'p;
+
+/// Copies the tree `source` to `named`: into it if that is a directory that exists and `source`
+/// doesn't end in a slash, else as it.
+pub(super) fn copy(
+    client: &Client,
+    source: &Namespace<'_>,
+    named: &Namespace<'_>,
+    options: &TreeOptions,
+    observer: &mut dyn Observer,
+) -> Result<TreeResult, Fault> {
+    client.prepare_packs();
+    let began = Instant::now();
+    let found = source.find_root()?;
+    let mut round_trip = began.elapsed();
+    let Some(attributes) = found else {
+        let cause = match source.is_remote() {
+            true => "no such directory on the server",
+            false => "no such directory",
+        };
+        return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source.root()));
+    };
+    if attributes.kind != FileKind::Directory {
+        return Err(source.sided(not_a_directory(source.root())));
+    }
+    let mut report = Report::new(observer);
+    let began = Instant::now();
+    let there = named.find_root();
+    if named.is_remote() {
+        round_trip = began.elapsed();
+        if let Err(fault) = there {
+            return Err(fault);
+        }
+    }
+    let mut writer = journal::open(client, [source, named], options, &mut report)?;
+    let source_inode = attributes.inode;
+    let earlier = match &mut writer {
+        Some(writer) => writer.earlier_root(source_inode, &mut report, |path| {
+            if path == named.root() {
+                return there.clone();
+            }
+            named.with_root(path.to_vec()).find_root()
+        })?,
+        None => None,
+    };
+    let new_root = |path, inode, was_there| Root {
+        path,
+        inode,
+        source_inode,
+        was_there,
+    };
+    let root = match (earlier, &there) {
+        (Some(root), _) => root,
+        (None, Ok(Some(found))) if is_directory(Some(found)) => {
+            let path = join(named.root(), last_name(source.root()));
+            let was_there = named.is_remote() && path == named.root();
+            new_root(path, if was_there { found.inode } else { 0 }, was_there)
+        }
+        (None, Ok(Some(_))) => return Err(named.sided(not_a_directory(named.root()))),
+        // Why it can't be looked at here is told when it is made.
+        (None, Ok(None) | Err(_)) => new_root(named.root().to_vec(), 0, false),
+    };
+    report.result.target.clone_from(&root.path);
+    let target = named.with_root(root.path.clone());
+    let cut = PackSizes::new(client, round_trip);
+    let mut run = TreeRun::new(client, source, &target, options, cut);
+    run.keeps_root = root.was_there;
+    if let Some(writer) = &mut writer {
+        writer.begin(root, &mut report);
+        run.resume = Some(writer.resume_index());
+    }
+    if !options.dry_run {
+        let has_run = writer.as_ref().is_some_and(JournalWriter::has_run);
+        let claims = writer.as_ref().is_some_and(JournalWriter::is_usable);
+        report.track(claims, has_run);
+    }
+    let root = FoundName {
+        path: Vec::new(),
+        is_directory: true,
+        attributes: source.is_remote().then_some(attributes),
+    };
+    run.run(vec![root], None, writer, &mut report)?;
+    report.finish()
+}
+
+pub(super) struct TreeRun<'a> {
+    pub(super) client: &'a Client,
+    pub(super) source: &'a Namespace<'a>,
+    pub(super) target: &'a Namespace<'a>,
+    pub(super) options: &'a TreeOptions,
+    pub(super) cut: PackSizes,
+    pub(super) spares: Spares,
+    /// Nothing more is wanted from the scanner and the packers.
+    pub(super) stop: AtomicBool,
+    /// Packs that were begun.
+    pub(super) begun: AtomicUsize,
+    /// The first name of each file that has several.
+    pub(super) names: FirstNames,
+    /// The root of the target was there, and keeps its mode and owner: it may be that of an export.
+    pub(super) keeps_root: bool,
+    pub(super) unlisted: Unlisted,
+    /// What an earlier run finished.
+    pub(super) resume: Option<ResumeIndex>,
+    /// Files that packers found, which go without their set-user-id and set-group-id.
+    pub(super) unkept: AtomicU64,
+}
+
+/// What is under way.
+pub(super) struct Moving<'r, 'o> {
+    pub(super) report: &'r mut Report<'o>,
+    pub(super) packs: Packs,
+    pub(super) large: LargeFiles,
+    /// Names for the next pack of a source on the server.
+    pub(super) request: NextRequest,
+    /// Whether what is begun now replaces what is there.
+    pub(super) overwrite: bool,
+    /// A pack is being looked through: no other is meanwhile.
+    is_in_pack: bool,
+    /// A directory of the target that is there.
+    made_directory: Option<Vec<u8>>,
+    /// Further names of files.
+    pub(super) links: Vec<Link>,
+    /// Directories that are set at the end, if they aren't followed.
+    pub(super) directories: Vec<(Vec<u8>, Option<DirectoryMetadata>)>,
+    /// Directories in which nothing more is made.
+    pub(super) completed: VecDeque<CompletedDirectory>,
+    /// Those that are being set.
+    pub(super) finalizing: Option<(PackTransfer, Vec<CompletedDirectory>)>,
+    pub(super) journal: Option<JournalWriter>,
+    /// What was complete when claims became due is being set.
+    flushed: bool,
+    ticked: Instant,
+    /// Names that others may be taken for.
+    pub(super) deferred: Deferred<FoundName>,
+}
+
+impl<'r, 'o> Moving<'r, 'o> {
+    fn new(report: &'r mut Report<'o>, overwrite: bool, journal: Option<JournalWriter>) -> Self {
+        Self {
+            report,
+            packs: Packs::default(),
+            large: LargeFiles::default(),
+            request: NextRequest::default(),
+            overwrite,
+            is_in_pack: false,
+            made_directory: None,
+            links: Vec::new(),
+            directories: Vec::new(),
+            completed: VecDeque::new(),
+            finalizing: None,
+            journal,
+            flushed: false,
+            ticked: Instant::now(),
+            deferred: Deferred::default(),
+        }
+    }
+}
+
+impl<'a> TreeRun<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        source: &'a Namespace<'a>,
+        target: &'a Namespace<'a>,
+        options: &'a TreeOptions,
+        cut: PackSizes,
+    ) -> Self {
+        Self {
+            client,
+            source,
+            target,
+            options,
+            cut,
+            spares: Spares::default(),
+            stop: AtomicBool::new(false),
+            begun: AtomicUsize::new(0),
+            names: FirstNames::default(),
+            keeps_root: false,
+            unlisted: Unlisted::default(),
+            resume: None,
+            unkept: AtomicU64::new(0),
+        }
+    }
+
+    /// Moves what the provider names, or else what is found from `roots` on.
+    pub(super) fn run(
+        &self,
+        roots: Vec<FoundName>,
+        provider: Option<&Provider<'_>>,
+        journal: Option<JournalWriter>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if self.options.hard_links {
+            report.remember_lost();
+        }
+        let moving = Moving::new(report, self.options.overwrite, journal);
+        let result = self.drive(roots, provider, moving);
+        self.stop.store(true, Ordering::Relaxed);
+        report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
+        result
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn drive(
+        &self,
+        roots: Vec<FoundName>,
+        provider: Option<&Provider<'_>>,
+        mut moving: Moving<'_, '_>,
+    ) -> Result<(), Fault> {
+        self.pass(roots, provider, &mut moving)?;
+        self.drain(&mut moving)?;
+        if self.options.dry_run || moving.report.is_stopped() && moving.journal.is_none() {
+            return Ok(());
+        }
+        self.retry(&mut moving)?;
+        self.move_deferred(&mut moving)?;
+        if !moving.report.is_stopped() {
+            moving.report.give_up_retries();
+            // What was moved has its first names by now.
+            self.link(&mut moving)?;
+        }
+        self.finalize_directories(&mut moving)?;
+        // A synchronisation does that when all of it is done.
+        let is_durable = self.options.durability != Durability::None && provider.is_none();
+        // Asked for before, so that nothing waits for it by itself.
+        let root = moving.journal.as_ref();
+        let root = root.and_then(|writer| self.ask_for_root(writer));
+        if moving.report.has_moved() && is_durable {
+            self.target.start_sync().wait()?;
+        }
+        let Some(mut writer) = moving.journal else {
+            return Ok(());
+        };
+        learn_root(&mut writer, root)?;
+        let is_whole = !moving.report.is_stopped() && moving.report.result.failed == 0;
+        let tracker = moving.report.tracker.as_mut();
+        let claims = tracker.map(|tracker| tracker.take_claims());
+        writer.finish(is_whole, claims.unwrap_or_default(), moving.report)
+    }
+
+    /// Moves what the provider names, or else what is found from `roots` on.
+    pub(super) fn pass(
+        &self,
+        roots: Vec<FoundName>,
+        provider: Option<&Provider<'_>>,
+        moving: &mut Moving<'_, '_>,
+    ) -> Result<(), Fault> {
+        let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
+        let queue = Mutex::new(queue);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let (scanners, packers, waiting) = match (self.source.is_remote(), self.cut.is_long) {
+            (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
+            (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
+            (false, _) => (1, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING),
+        };
+        let (sender, events) = mpsc::sync_channel(waiting);
+        let feed = Feed {
+            packers: (packers > 0).then_some(found),
+            events: sender,
+        };
+        thread::scope(|scope| {
+            for _ in 0..packers {
+                let queue = &queue;
+                // With the other end of their queue they would wait for themselves.
+                let events = Feed {
+                    packers: None,
+                    events: feed.events.clone(),
+                };
+                scope.spawn(move || self.build_packs(queue, &events));
+            }
+            if let Some(provide) = provider {
+                let feed = feed.clone();
+                scope.spawn(move || provide(self, &feed));
+            } else {
+                for root in roots.iter().rev().filter(|root| root.is_directory) {
+                    self.unlisted.push(root.path.clone());
+                }
+                feed.entries(roots);
+                for _ in 0..scanners {
+                    let feed = feed.clone();
+                    scope.spawn(move || self.scan(&feed));
+                }
+            }
+            drop(feed);
+            let result = self.take_events(&events, moving);
+            if result.is_err() || moving.report.is_stopped() {
+                // The others end when nobody takes what they find.
+                self.stop.store(true, Ordering::Relaxed);
+                self.unlisted.wake();
+            }
+            drop(events);
+            result
+        })
+    }
+
+    fn take_events(
+        &self,
+        events: &mpsc::Receiver<Event>,
+        moving: &mut Moving<'_, '_>,
+    ) -> Result<(), Fault> {
+        loop {
+            match moving.report.poll(events) {
+                Polled::Given(event) => self.on_event(event, moving)?,
+                Polled::Quiet => {}
+                Polled::Ended => return Ok(()),
+            }
+            self.poll_background(moving)?;
+        }
+    }
+
+    fn on_event(&self, event: Event, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        match event {
+            Event::Found(entries) => {
+                for found in entries {
+                    self.sort(found, moving)?;
+                }
+            }
+            Event::Pack { memory, items, .. } if self.options.dry_run => {
+                self.spares.give(memory);
+                items.iter().for_each(|item| moving.report.moved(item));
+            }
+            Event::Pack {
+                memory,
+                length,
+                items,
+            } => {
+                let pack = self.start_pack((memory, length), items, moving.overwrite)?;
+                self.push(pack, moving)?;
+            }
+            Event::Large(path) if self.options.dry_run => {
+                let size = self.source.local_attributes(&path).map_or(0, |a| a.size);
+                moving.report.moved(&Item::large(path, size, None));
+            }
+            Event::Large(path) => {
+                self.start_large(Item::large(path, 0, None), None, moving)?;
+            }
+            Event::Deferred(found) => moving.deferred.add(found),
+            Event::Link(link) => moving.links.push(link),
+            Event::Directories(paths) => {
+                if moving.report.tracker.is_none() {
+                    let directories = paths.into_iter().map(|path| (path, None));
+                    moving.directories.extend(directories);
+                }
+            }
+            Event::Several(path) => {
+                if let Some(tracker) = &mut moving.report.tracker {
+                    tracker.keep_open(&path);
+                }
+            }
+            Event::Listed {
+                directory,
+                entries,
+                taken,
+                is_well,
+            } => {
+                moving.report.resumed(&taken);
+                if let Some(tracker) = &mut moving.report.tracker {
+                    tracker.listed(&directory, entries, &taken, is_well);
+                }
+            }
+            Event::Unread(found, fault) => {
+                moving
+                    .report
+                    .record_failure(&found.path, found.is_directory, None, fault);
+            }
+            Event::Failed(_, fault) if fault.ends_session => return Err(fault),
+            Event::Failed(path, fault) => moving.report.failed(&path, &fault),
+        }
+        Ok(())
+    }
+
+    /// Takes in a pack that was begun, and waits until another may be.
+    pub(super) fn push(&self, pack: MovingPack, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        if matches!(pack.transfer, PackTransfer::Ended(_)) {
+            return self.end_pack(pack, moving);
+        }
+        moving.packs.push(pack);
+        while moving.packs.is_full() {
+            self.wait_for_packs(moving)?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while for the pack that was begun first.
+    fn wait_for_packs(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        // They may wait behind those.
+        moving.large.stop_if_unwanted(moving.report);
+        if let Some(pack) = moving.packs.take_soon() {
+            self.end_pack(pack, moving)?;
+        } else {
+            moving.report.progress();
+        }
+        self.poll_background(moving)
+    }
+
+    /// Waits for a pack, and takes what came of what is in it.
+    pub(super) fn end_pack(
+        &self,
+        pack: MovingPack,
+        moving: &mut Moving<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(inspector) = pack.inspector else {
+            return self.count_pack(pack, moving.report);
+        };
+        let failures = match self.carry_out(pack.transfer, true)? {
+            Ok(failures) => failures,
+            Err(fault) => {
+                for path in &inspector.names {
+                    moving
+                        .report
+                        .record_failure(path, false, None, fault.clone());
+                }
+                return Ok(());
+            }
+        };
+        let received = inspector.take();
+        let count = received.len();
+        let is_nested = std::mem::replace(&mut moving.is_in_pack, true);
+        for (number, received) in (0..).zip(received) {
+            match received {
+                Received::Moved(item) => match failures.of(number) {
+                    Some(fault) => {
+                        let fault = fault.clone().path(&item.path);
+                        moving.report.record_item_failure(&item, fault);
+                    }
+                    None => moving.report.moved(&item),
+                },
+                Received::Large(path, size, mtime_ns, kept) => {
+                    let item = Item::large(path, size, mtime_ns);
+                    self.start_large(item, kept, moving)?;
+                }
+                Received::Failed(path, fault) => {
+                    moving.report.record_failure(&path, false, None, fault)
+                }
+            }
+        }
+        let rest = inspector.names.get(count..).unwrap_or_default();
+        self.request_rest(rest, moving)?;
+        moving.is_in_pack = is_nested;
+        moving.report.progress();
+        Ok(())
+    }
+
+    /// Waits for a pack that was made here, and counts what is in it.
+    pub(super) fn count_pack(
+        &self,
+        pack: MovingPack,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let MovingPack {
+            transfer, items, ..
+        } = pack;
+        let has_names = items.iter().any(|item| item.kind.has_name());
+        let done = self.carry_out(transfer, has_names)?;
+        for (number, item) in (0..).zip(&items) {
+            let fault = match &done {
+                Ok(failures) => failures.of(number).cloned().map(|f| f.path(&item.path)),
+                Err(fault) => Some(fault.clone()),
+            };
+            match fault {
+                Some(fault) => report.record_item_failure(item, fault),
+                None => report.moved(item),
+            }
+        }
+        report.progress();
+        Ok(())
+    }
+
+    /// Waits until a pack is carried out, and its names are durable if each is to be by then.
+    ///
+    /// # Errors
+    /// The session ended, or the names could not be made durable.
+    fn carry_out(
+        &self,
+        transfer: PackTransfer,
+        has_names: bool,
+    ) -> Result<Result<Failures, Fault>, Fault> {
+        let done = transfer.wait();
+        match &done {
+            Err(fault) if fault.ends_session => return Err(fault.clone()),
+            Ok(_) if has_names && self.options.durability == Durability::Full => {
+                self.target.start_sync().wait()?;
+            }
+            _ => {}
+        }
+        Ok(done)
+    }
+
+    /// Waits for everything that is under way.
+    pub(super) fn drain(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        loop {
+            self.send_request(moving)?;
+            while !moving.packs.is_empty() {
+                self.wait_for_packs(moving)?;
+            }
+            // What had no room in its pack is asked for again.
+            if moving.request.is_empty() || moving.report.is_stopped() {
+                break;
+            }
+        }
+        while !moving.large.is_empty() {
+            moving.large.wait(moving.report)?;
+            self.poll_background(moving)?;
+        }
+        self.apply_metadata(moving)?;
+        while !moving.packs.is_empty() {
+            self.wait_for_packs(moving)?;
+        }
+        Ok(())
+    }
+
+    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
+    /// known of complete directories, and has claims made. Waits for nothing that is far away.
+    fn poll_background(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        let Some(tracker) = &mut moving.report.tracker else {
+            return Ok(());
+        };
+        moving.completed.extend(tracker.take_completed());
+        let many = moving.completed.len() >= FINALIZED_AT_ONCE;
+        if !many && moving.ticked.elapsed() < TICK {
+            return Ok(());
+        }
+        moving.ticked = Instant::now();
+        while !moving.is_in_pack
+            && let Some(pack) = moving.packs.take_ended()
+        {
+            self.end_pack(pack, moving)?;
+        }
+        moving.large.poll(moving.report)?;
+        if let Some((transfer, _)) = &mut moving.finalizing
+            && (transfer.is_over() || moving.completed.len() >= 4 * FINALIZED_AT_ONCE)
+        {
+            self.end_finalizing(moving)?;
+        }
+        if many {
+            self.start_finalizing(moving)?;
+        }
+        let (Some(writer), Some(tracker)) = (&mut moving.journal, &mut moving.report.tracker)
+        else {
+            return Ok(());
+        };
+        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
+        if !writer.poll(moving.report)? {
+            if let Some(tracker) = &mut moving.report.tracker {
+                tracker.forgo_claims();
+            }
+            return Ok(());
+        }
+        if is_due && !moving.flushed {
+            self.start_finalizing(moving)?;
+            moving.flushed = true;
+        } else if is_due && (moving.finalizing.is_none() || is_late) {
+            moving.flushed = false;
+            self.claim(moving)?;
+        }
+        Ok(())
+    }
+
+    /// Has what was moved so far made durable and claimed.
+    fn claim(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        let (Some(writer), Some(tracker)) = (&mut moving.journal, &mut moving.report.tracker)
+        else {
+            return Ok(());
+        };
+        learn_root(writer, self.ask_for_root(writer))?;
+        let claims = tracker.take_claims();
+        // What arrives from now on is claimed the next time.
+        let is_durable = self.options.durability != Durability::None;
+        writer.order(is_durable.then(|| self.target.start_sync()), claims);
+        Ok(())
+    }
+
+    /// Asks for the number of the target, which the run made, if it isn't known.
+    fn ask_for_root(&self, writer: &JournalWriter) -> Option<Pending> {
+        let path = writer.unknown_root()?;
+        Some(self.target.start_find(path))
+    }
+
+    /// How packs are transferred.
+    pub(super) fn pack_options(&self, overwrite: bool) -> TransferOptions {
+        TransferOptions {
+            digest: Some(DigestKind::None),
+            resume: false,
+            overwrite,
+            ..transfer_options(self.options)
+        }
+    }
+
+    /// Has a pack carried out at the target: the first bytes of some memory.
+    pub(super) fn start_pack(
+        &self,
+        (memory, length): (Vec<u8>, usize),
+        items: Vec<Item>,
+        overwrite: bool,
+    ) -> Result<MovingPack, Fault> {
+        let root = self.target.root();
+        let relaxed = self.options.durability == Durability::None;
+        let transfer = if self.target.is_remote() {
+            let job = UploadJob {
+                source: Box::new(PackSource::new(memory, length, self.spares.clone())),
+                source_path: self.source.root().to_vec(),
+                target: root.to_vec(),
+                name: Vec::new(),
+                pack: true,
+                relaxed,
+            };
+            let options = self.pack_options(overwrite);
+            let transfer = self.client.start(&options, JobKind::Upload(job))?;
+            PackTransfer::Moving(Box::new(transfer))
+        } else {
+            // What is made here sets attributes and links, and has no content that waits.
+            let how = PackHow {
+                overwrite,
+                relaxed: false,
+            };
+            let done = LocalStore::unrooted().write_pack(root, how, &memory[..length]);
+            self.spares.give(memory);
+            PackTransfer::Ended(done)
+        };
+        Ok(MovingPack {
+            transfer,
+            items,
+            inspector: None,
+        })
+    }
+
+    /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is
+    /// known.
+    pub(super) fn start_large(
+        &self,
+        mut item: Item,
+        kept: DeferredMetadata,
+        moving: &mut Moving<'_, '_>,
+    ) -> Result<(), Fault> {
+        let started = self.ensure_parents(&item.path, moving).and_then(|()| {
+            // Before it is read, which changes the time of the last read.
+            let kept = match kept {
+                None if self.options.keeps_more() => Some(self.metadata_of(&item.path)?),
+                kept => kept,
+            };
+            let target = self.target.at(&item.path);
+            let transfer = self.start_file(&mut item, target, moving.overwrite)?;
+            Ok((transfer, kept))
+        });
+        match started {
+            Ok((transfer, kept)) => {
+                moving.large.push(item, transfer, kept);
+                while moving.large.is_full() {
+                    moving.large.wait(moving.report)?;
+                    self.poll_background(moving)?;
+                }
+                self.apply_metadata(moving)
+            }
+            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) => {
+                moving.report.record_item_failure(&item, fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins to move a file to a path that [`Namespace::at`] gave. `item` gets what is known of it
+    /// when it is opened.
+    pub(super) fn start_file(
+        &self,
+        item: &mut Item,
+        target: Vec<u8>,
+        overwrite: bool,
+    ) -> Result<Transfer, Fault> {
+        let source_path = self.source.path(&item.path);
+        // A directory that stands there is no place for it.
+        let name = Vec::new();
+        let kind = if self.source.is_remote() {
+            JobKind::Download(DownloadJob {
+                source: source_path,
+                store: self.target.beneath()?,
+                target,
+                name,
+                wish: None,
+            })
+        } else {
+            let source = LocalStore::unrooted().open_source(&source_path)?;
+            let info = source.info();
+            let size = info.length.unwrap_or(0);
+            *item = Item::large(std::mem::take(&mut item.path), size, info.mtime_ns);
+            JobKind::Upload(UploadJob {
+                source,
+                source_path,
+                target,
+                name,
+                pack: false,
+                relaxed: false,
+            })
+        };
+        let options = TransferOptions {
+            overwrite,
+            ..transfer_options(self.options)
+        };
+        self.client.start(&options, kind)
+    }
+
+    /// A pack that sets what is kept of a large file of the source.
+    pub(super) fn metadata_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+        match self.source.is_remote() {
+            true => self.fetch_metadata(path),
+            false => self.pack_metadata(path),
+        }
+    }
+
+    /// Has the directory of a large file made: the pack that makes it may be on its way. On the
+    /// server not if a symbolic link stands on the way to it in the tree: what packs refuse isn't
+    /// to depend on the size of a file.
+    fn ensure_parents(&self, path: &[u8], moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        let above = split(path).0;
+        let known = moving.made_directory.as_deref();
+        if known == Some(above) || above.is_empty() && !self.target.is_remote() {
+            return Ok(());
+        }
+        if self.target.is_remote() {
+            self.refuse_links(above, known)?;
+        }
+        let call = Call::MakeDirectory {
+            path: self.target.at(above),
+            mode: None,
+            parents: true,
+        };
+        self.target.start_beneath(call).wait()?;
+        moving.made_directory = Some(above.to_vec());
+        Ok(())
+    }
+
+    /// Fails if one of the directories down to `above` is a link. Those that it shares with `known`
+    /// aren't looked at again. What can't be looked at isn't known to be one.
+    fn refuse_links(&self, above: &[u8], known: Option<&[u8]>) -> Result<(), Fault> {
+        let is_known = |prefix: &[u8]| {
+            let rest = known.and_then(|known| known.strip_prefix(prefix));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let ends = (1..=above.len()).filter(|end| matches!(above.get(*end), None | Some(b'/')));
+        let unknown = ends
+            .map(|end| &above[..end])
+            .filter(|prefix| !is_known(prefix));
+        for found in self.target.look_up(unknown) {
+            if let Ok(Some(found)) = found
+                && found.kind == FileKind::Symlink
+            {
+                let cause = "a symbolic link stands on the way";
+                return Err(Fault::new(Code::PathEscape, "open the target", cause));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of the target. Who may not look there goes on without it.
+fn learn_root(writer: &mut JournalWriter, asked: Option<Pending>) -> Result<(), Fault> {
+    match asked.map(Pending::wait) {
+        Some(Ok(Answer::Attributes(found))) => writer.learn_root(found.inode),
+        Some(Err(fault)) if fault.ends_session => return Err(fault),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The last name of a path; empty if it ends in a slash, or in no name.
+fn last_name(path: &[u8]) -> &[u8] {
+    match path.rsplit(|b| *b == b'/').next() {
+        Some(b"." | b"..") | None => b"",
+        Some(name) => name,
+    }
+}
+
+fn is_directory(attributes: Option<&Attributes>) -> bool {
+    attributes.is_some_and(|a| a.kind == FileKind::Directory)
+}

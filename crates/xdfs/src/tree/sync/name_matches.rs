@@ -1,0 +1,220 @@
+//! Names that the target's file system may take for one, as the comparison finds them: names that
+//! are spelled in another way there, names that mean another entry of the source, and names of
+//! which only the copy of another can tell.
+
+use std::collections::{HashMap, HashSet};
+
+use xdfs_proto::Fault;
+
+use super::OPERATION;
+use crate::paths::{Attributes, Entry, join};
+use crate::tree::name_collisions::{self, Pathed, folded, identity};
+use crate::tree::namespace::Namespace;
+
+/// An entry of the source that waits until everything else is moved: the target may take its name
+/// for that of another.
+#[derive(Clone, Debug)]
+pub(super) struct DeferredEntry {
+    pub(super) path: Vec<u8>,
+    pub(super) attributes: Attributes,
+    /// The other name.
+    other: Vec<u8>,
+}
+
+impl Pathed for DeferredEntry {
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+}
+
+impl DeferredEntry {
+    pub(super) fn new(path: Vec<u8>, attributes: Attributes, other: Vec<u8>) -> Self {
+        Self {
+            path,
+            attributes,
+            other,
+        }
+    }
+
+    /// Why it isn't moved: something stands there, where nothing was but what is moved.
+    pub(super) fn fault(&self) -> Fault {
+        same(&self.path, &self.other)
+    }
+}
+
+/// The fault of a name that means something else at the target.
+pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
+    let fault = name_collisions::same(path, other);
+    Fault {
+        operation: OPERATION.into(),
+        ..fault
+    }
+}
+
+/// What a name of the source is that the target doesn't list.
+pub(super) enum NameMatch {
+    /// It is there, with another spelling.
+    Spelled(Attributes),
+    /// It means another entry of the source, or one that has to stay.
+    Means(Vec<u8>),
+    /// It may mean this one when that is there.
+    Deferred(Vec<u8>),
+    Failed(Fault),
+}
+
+/// Names of a directory that may be taken for others.
+#[derive(Default)]
+pub(super) struct NameMatches {
+    found: HashMap<Vec<u8>, NameMatch>,
+    /// Names at the target that stand for one of the source with another spelling.
+    pub(super) spelled: HashSet<Vec<u8>>,
+}
+
+impl NameMatches {
+    pub(super) fn take(&mut self, name: &[u8]) -> Option<NameMatch> {
+        self.found.remove(name)
+    }
+}
+
+/// Names that may be taken for one.
+#[derive(Default)]
+struct NameGroup<'e> {
+    source: Vec<&'e Entry>,
+    target: Vec<&'e Entry>,
+}
+
+impl<'e> NameGroup<'e> {
+    /// Those of the source that the target doesn't list.
+    fn missing(&self) -> impl Iterator<Item = &'e Entry> {
+        let is_listed = |entry: &Entry| self.target.iter().any(|t| t.name == entry.name);
+        self.source.iter().copied().filter(move |e| !is_listed(e))
+    }
+}
+
+/// What some names have in common of which a file system may take one for another.
+fn several(source: &[Entry], target: &[Entry]) -> HashSet<Vec<u8>> {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new();
+    let mut seen = HashMap::new();
+    let mut several = HashSet::new();
+    for entry in source.iter().chain(target) {
+        let folded = folded(&entry.name);
+        let name = random.hash_one(&entry.name);
+        if *seen.entry(random.hash_one(&folded)).or_insert(name) != name {
+            several.insert(folded);
+        }
+    }
+    several
+}
+
+/// What stands at the target under names that it doesn't list.
+type TargetNames<'e> = HashMap<&'e [u8], Result<Option<Attributes>, Fault>>;
+
+/// Whether a path of the source is left out.
+type LeavesOut<'l> = dyn Fn(&[u8], &Entry) -> bool + 'l;
+
+/// Sorts the names of a directory that may be taken for others; what `there` has under names that
+/// it does not list is looked up.
+///
+/// # Errors
+/// The session ended.
+pub(super) fn match_names(
+    there: &Namespace<'_>,
+    leaves_out: &LeavesOut<'_>,
+    directory: &[u8],
+    (source, target): (&[Entry], &[Entry]),
+) -> Result<NameMatches, Fault> {
+    let several = several(source, target);
+    let mut alike = NameMatches::default();
+    if several.is_empty() {
+        return Ok(alike);
+    }
+    let mut kinds: HashMap<Vec<u8>, NameGroup<'_>> = HashMap::new();
+    for (entries, is_source) in [(source, true), (target, false)] {
+        for entry in entries {
+            let folded = folded(&entry.name);
+            // What is left out of the source is none of it.
+            if !several.contains(&folded)
+                || is_source && leaves_out(&join(directory, &entry.name), entry)
+            {
+                continue;
+            }
+            let kind = kinds.entry(folded).or_default();
+            match is_source {
+                true => kind.source.push(entry),
+                false => kind.target.push(entry),
+            }
+        }
+    }
+    let asked = kinds.values().filter(|kind| !kind.target.is_empty());
+    let asked: Vec<_> = asked.flat_map(NameGroup::missing).collect();
+    let mut found = look_for(there, directory, &asked)?;
+    for kind in kinds.values() {
+        sort(leaves_out, (directory, kind), &mut found, &mut alike);
+    }
+    Ok(alike)
+}
+
+/// What the target has under names that it doesn't list.
+fn look_for<'e>(
+    target: &Namespace<'_>,
+    directory: &[u8],
+    names: &[&'e Entry],
+) -> Result<TargetNames<'e>, Fault> {
+    let paths: Vec<_> = names.iter().map(|e| join(directory, &e.name)).collect();
+    let found = target.look_up(paths.iter().map(Vec::as_slice));
+    let mut there = HashMap::new();
+    for (entry, found) in names.iter().zip(found) {
+        match found {
+            Err(fault) if fault.ends_session => return Err(fault),
+            found => there.insert(&entry.name[..], found),
+        };
+    }
+    Ok(there)
+}
+
+fn sort(
+    leaves_out: &LeavesOut<'_>,
+    (directory, kind): (&[u8], &NameGroup<'_>),
+    there: &mut TargetNames<'_>,
+    alike: &mut NameMatches,
+) {
+    let mut first: Option<&[u8]> = None;
+    let mut taken: HashMap<&[u8], &[u8]> = HashMap::new();
+    for entry in kind.missing() {
+        let name = &entry.name[..];
+        let found = match there.remove(name) {
+            Some(Ok(Some(found))) => {
+                let number = identity(&found);
+                let mut others = kind.target.iter();
+                let is_it = |t: &&&Entry| number.is_some() && identity(&t.attributes) == number;
+                let other = others.find(is_it).or_else(|| kind.target.first());
+                let Some(other) = other else { continue };
+                let own = kind.source.iter().find(|s| s.name == other.name);
+                let means = own.map(|own| &own.name[..]);
+                let means = means.or_else(|| taken.get(&other.name[..]).copied());
+                // What the filter leaves out stays as it is.
+                let stays = leaves_out(&join(directory, &other.name), other);
+                match means.or_else(|| stays.then_some(&other.name[..])) {
+                    Some(means) => Some(NameMatch::Means(means.to_vec())),
+                    None => {
+                        taken.insert(&other.name, name);
+                        alike.spelled.insert(other.name.clone());
+                        Some(NameMatch::Spelled(other.attributes.clone()))
+                    }
+                }
+            }
+            Some(Err(fault)) => Some(NameMatch::Failed(fault)),
+            Some(Ok(None)) | None => match first {
+                Some(first) => Some(NameMatch::Deferred(first.to_vec())),
+                None => {
+                    first = Some(name);
+                    None
+                }
+            },
+        };
+        if let Some(found) = found {
+            alike.found.insert(name.to_vec(), found);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Versions of an entry: by kind, size and time, as claims of a journal tell them.
+
+use xdfs_store::tree_journal::{Mark, Totals};
+
+use crate::mtime::is_same_time;
+use crate::paths::{Attributes, FileKind};
+
+/// What a claim says of an entry with these attributes; `None` for what is never claimed.
+pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
+    let (kind, size) = match attributes.kind {
+        FileKind::File => (0, attributes.size),
+        FileKind::Symlink => (1, 0),
+        FileKind::Fifo => (2, 0),
+        _ => return None,
+    };
+    let mtime_ns = attributes.mtime_ns;
+    Some(Mark {
+        kind,
+        size,
+        mtime_ns,
+    })
+}
+
+/// Whether what stands at the target looks like the version that is to be moved there.
+pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
+    there.kind == wanted.kind
+        && there.size == wanted.size
+        && is_same_time(there.mtime_ns, wanted.mtime_ns)
+}
+
+/// What an entry with such a mark counts as.
+pub(super) fn totals_of(mark: Mark) -> Totals {
+    let is_file = mark.kind == 0;
+    Totals {
+        files: u64::from(is_file),
+        others: u64::from(!is_file),
+        bytes: mark.size,
+        directories: 0,
+    }
+}
