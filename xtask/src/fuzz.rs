@@ -13,16 +13,16 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             let number = number.to_string_lossy();
             number
                 .parse::<u32>()
-                .map_err(|_| format!("{number:?} is no number of seconds"))?
+                .map_err(|_| format!("{number:?} is not a number of seconds"))?
         }
-        _ => return Err(Failure::Said("fuzz takes only --seconds S".into())),
+        _ => return Err(Failure::Message("fuzz takes only --seconds S".into())),
     };
     if !has_nightly() {
         let message = "the nightly toolchain is not installed, so nothing was fuzzed \
                        (rustup toolchain install nightly)";
         // Where results count, a check that did not run is not a check that passed.
         if std::env::var_os("CI").is_some() {
-            return Err(Failure::Said(message.into()));
+            return Err(Failure::Message(message.into()));
         }
         println!("xtask: {message}");
         return Ok(());

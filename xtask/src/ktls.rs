@@ -32,7 +32,7 @@ pub(crate) fn run() -> Outcome {
         .find(|program| !is_there(program));
     if missing.is_some() || !Path::new(MODULES).is_dir() {
         let message = "a kernel with TLS is needed: apt-get install user-mode-linux kmod";
-        return Err(Failure::Said(message.into()));
+        return Err(Failure::Message(message.into()));
     }
     let mut lines = String::new();
     for (package, target, filters) in TESTS {
@@ -43,7 +43,7 @@ pub(crate) fn run() -> Outcome {
     fs::create_dir_all(&folder).map_err(|e| format!("can't make {}: {e}", folder.display()))?;
     let list = folder.join("tests");
     let outcome = fs::write(&list, lines)
-        .map_err(|e| Failure::Said(format!("can't write {}: {e}", list.display())))
+        .map_err(|e| Failure::Message(format!("can't write {}: {e}", list.display())))
         .and_then(|()| boot(&list));
     // What is left there is a few bytes.
     let _ = fs::remove_dir_all(&folder);
@@ -76,7 +76,9 @@ fn build(package: &str, target: Option<&str>) -> Result<PathBuf, Failure> {
         .find_map(|line| line.rsplit_once('(')?.1.strip_suffix(')'));
     match program {
         Some(program) if output.status.success() => Ok(root().join(program)),
-        _ => Err(Failure::Said(format!("{package} can't be built:\n{said}"))),
+        _ => Err(Failure::Message(format!(
+            "{package} can't be built:\n{said}"
+        ))),
     }
 }
 
@@ -107,6 +109,6 @@ fn boot(list: &Path) -> Outcome {
     if passed {
         Ok(())
     } else {
-        Err(Failure::Said("the tests didn't pass, see above".into()))
+        Err(Failure::Message("the tests didn't pass, see above".into()))
     }
 }

@@ -10,7 +10,6 @@ mod deny;
 mod dist;
 mod fuzz;
 mod ktls;
-mod licence;
 mod powercut;
 mod seeded;
 mod tidy;
@@ -25,30 +24,30 @@ cargo xtask VERB
   ci                    everything below that checks, in order; the tests come last
   check                 format, clippy, documentation, other systems, tidy
   test [ARGS...]        cargo test over the workspace, and one line with the total count
-  tidy                  the rules of style that a program can check
-  deny [--install]      licences, sources and banned crates
+  tidy                  the style rules that a program can check
+  deny                  licences, sources and banned crates, by cargo-deny
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
-  ktls                  the tests of TLS on a kernel that has it, in User Mode Linux
+  ktls                  the TLS tests on a kernel with kernel TLS, in User Mode Linux
   powercut [--release] [ARGS...]
-                        power cuts of disks that forget, while the program copies
+                        cut the power of simulated disks during copies
                         (docs/power-cuts.md)
   seeded [--list] [NAME...]
-                        which of the kept bugs tests catch: all, those of a list (proto,
-                        store ...), or those whose names begin so
+                        which seeded bugs the tests catch: all, those of a list (proto,
+                        store ...), or those whose names begin with NAME
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions
 ";
 
-/// Why a verb ended early: a message, or the status of a program that has said why itself.
+/// Why a verb failed: a message, or the exit status of a program that has printed its own.
 enum Failure {
-    Said(String),
+    Message(String),
     Status(u8),
 }
 
 impl From<String> for Failure {
     fn from(message: String) -> Self {
-        Self::Said(message)
+        Self::Message(message)
     }
 }
 
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     let rest: Vec<OsString> = args.collect();
     match run(&verb.to_string_lossy(), &rest) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Said(message)) => {
+        Err(Failure::Message(message)) => {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE
         }
@@ -72,14 +71,14 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
     match verb {
         "bench" => bench(args),
         "test" => counting::test(args),
-        "deny" => deny::run(args),
         "fuzz" => fuzz::run(args),
         "powercut" => powercut::run(args),
         "seeded" => seeded::run(args),
-        _ if !args.is_empty() => Err(Failure::Said(format!("{verb} takes no arguments"))),
+        _ if !args.is_empty() => Err(Failure::Message(format!("{verb} takes no arguments"))),
         "check" => check(),
         "ci" => ci(),
         "completions" => dist::completions(),
+        "deny" => deny::run(),
         "ktls" => ktls::run(),
         "man" => dist::man(),
         "tidy" => tidy::run(),
@@ -87,13 +86,13 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
             print!("{HELP}");
             Ok(())
         }
-        _ => Err(Failure::Said(format!("no verb {verb:?}\n\n{HELP}"))),
+        _ => Err(Failure::Message(format!("no verb {verb:?}\n\n{HELP}"))),
     }
 }
 
 fn ci() -> Outcome {
     check()?;
-    deny::run(&[])?;
+    deny::run()?;
     fuzz::run(&["--seconds".into(), "5".into()])?;
     counting::test(&[])
 }

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     for arg in args {
         let word = arg.to_string_lossy();
         if word.is_empty() || word.contains(char::is_whitespace) {
-            return Err(Failure::Said(format!("{word:?} has a space in it")));
+            return Err(Failure::Message(format!("{word:?} has a space in it")));
         }
         words.push(word);
     }

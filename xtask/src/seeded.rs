@@ -156,13 +156,13 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         .collect();
     let (flags, names): (Vec<_>, Vec<_>) = args.iter().partition(|arg| arg.starts_with('-'));
     if let Some(flag) = flags.iter().find(|flag| **flag != "--list") {
-        return Err(Failure::Said(format!("no such flag: {flag}")));
+        return Err(Failure::Message(format!("no such flag: {flag}")));
     }
     let mut bugs = all()?;
     let is_named = |bug: &Bug, name: &str| bug.area == name || bug.name.starts_with(name);
     bugs.retain(|bug| names.is_empty() || names.iter().any(|name| is_named(bug, name)));
     if bugs.is_empty() {
-        return Err(Failure::Said("no bug has such a name".into()));
+        return Err(Failure::Message("no bug has such a name".into()));
     }
     if !flags.is_empty() {
         for bug in &bugs {
@@ -214,7 +214,9 @@ impl Copy {
             .output()
             .map_err(|e| format!("can't run git: {e}"))?;
         if !listed.status.success() {
-            return Err(Failure::Said("git can't list the files of the tree".into()));
+            return Err(Failure::Message(
+                "git can't list the files of the tree".into(),
+            ));
         }
         let names = String::from_utf8_lossy(&listed.stdout).into_owned();
         let names: HashSet<&Path> = names
@@ -254,7 +256,7 @@ impl Copy {
         for tests in tests {
             if self.passes(tests)? != Some(true) {
                 let said = format!("without a bug these don't pass: cargo test {tests}");
-                return Err(Failure::Said(said));
+                return Err(Failure::Message(said));
             }
         }
         Ok(())

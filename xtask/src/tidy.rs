@@ -79,7 +79,7 @@ pub(crate) fn run() -> Outcome {
         println!("xtask: {checked} files are tidy");
         return Ok(());
     }
-    Err(Failure::Said(format!(
+    Err(Failure::Message(format!(
         "not tidy:\n  {}",
         faults.join("\n  ")
     )))
