@@ -1,0 +1,345 @@
+//! Stores that take time: whatever one of their files waits for, other files of the session go on.
+//!
+//! A gate holds up the opening or reading of one file until the test opens it; the other file has
+//! to be complete before that.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use xdfs_engine::command::JobKind;
+use xdfs_engine::kernel::Readiness;
+use xdfs_engine::mailbox::{Mailbox, mailbox};
+use xdfs_engine::{
+    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, DownloadJob, Job,
+    Outcome, Pipeline, TransferEvent, UploadJob,
+};
+use xdfs_proto::frame::{Level, Resume, Start};
+use xdfs_proto::{DigestKind, Fault, FileId, Limits};
+use xdfs_store::{MemStore, OpenedSink, SinkRequest, Source, SourceInfo, Store};
+use xdfs_xio::{Endpoint, Registry};
+
+/// For hangs alone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The file that has to wait.
+const SLOW: &[u8] = b"slow";
+const LENGTH: usize = 3 << 20;
+
+/// Holds up whoever passes, until it is opened.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    /// Sources of which something was to be read.
+    sources: Mutex<usize>,
+    source_came: Condvar,
+}
+
+impl Gate {
+    /// Waits until so many sources have come, and tells whether they have.
+    fn wait_for_sources(&self, count: usize, patience: Duration) -> bool {
+        let sources = self.sources.lock().unwrap();
+        let (sources, _) = self
+            .source_came
+            .wait_timeout_while(sources, patience, |sources| *sources < count)
+            .unwrap();
+        *sources >= count
+    }
+
+    fn source_comes(&self) {
+        *self.sources.lock().unwrap() += 1;
+        self.source_came.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_open = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+/// Where the gate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Nowhere,
+    OpenSource,
+    Read,
+    /// Before all of them.
+    ReadAny,
+    OpenSink,
+}
+
+/// A store that says that it is slow, with a gate before one of its files.
+#[derive(Debug)]
+struct SlowStore {
+    inner: MemStore,
+    gate: Arc<Gate>,
+    at: Where,
+}
+
+impl SlowStore {
+    fn hold_up(&self, at: Where, path: &[u8]) {
+        if self.at == at && path == SLOW {
+            self.gate.pass();
+        }
+    }
+}
+
+impl Store for SlowStore {
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        self.hold_up(Where::OpenSource, path);
+        let is_gated = self.at == Where::ReadAny || self.at == Where::Read && path == SLOW;
+        Ok(Box::new(SlowSource {
+            inner: self.inner.open_source(path)?,
+            gate: is_gated.then(|| Arc::clone(&self.gate)),
+            has_come: false,
+        }))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        self.hold_up(Where::OpenSink, &request.path);
+        self.inner.open_sink(request)
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.inner.check_sink(request)
+    }
+}
+
+#[derive(Debug)]
+struct SlowSource {
+    inner: Box<dyn Source>,
+    gate: Option<Arc<Gate>>,
+    has_come: bool,
+}
+
+impl Source for SlowSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        if let Some(gate) = &self.gate {
+            if !std::mem::replace(&mut self.has_come, true) {
+                gate.source_comes();
+            }
+            gate.pass();
+        }
+        self.inner.read_at(offset, buf)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        self.inner.verify_unchanged()
+    }
+}
+
+fn content(path: &[u8]) -> Vec<u8> {
+    let first = path[0];
+    (0..LENGTH).map(|at| (at / 7) as u8 ^ first).collect()
+}
+
+/// A client and a server, of which the server's store has a gate, or the client's.
+struct Scene {
+    gate: Arc<Gate>,
+    here: Arc<SlowStore>,
+    there: Arc<SlowStore>,
+    commands: Commands,
+    control: AcceptorControl,
+    files: u32,
+    threads: Vec<thread::JoinHandle<Result<(), Fault>>>,
+}
+
+impl Scene {
+    fn new(name: &str, here: Where, there: Where, block_size: u32) -> Self {
+        let gate = Arc::new(Gate::default());
+        let store = |at| {
+            let (inner, gate) = (MemStore::new(), Arc::clone(&gate));
+            for path in [SLOW, b"fast"] {
+                inner.insert(path, content(path));
+            }
+            Arc::new(SlowStore { inner, gate, at })
+        };
+        let (here, there) = (store(here), store(there));
+        let endpoint = Endpoint::memory(format!("slow-{name}"));
+        let registry = Registry::standard();
+        let stack = registry.build(&"memory".parse().unwrap()).unwrap();
+        let config = AcceptorConfig {
+            listeners: vec![stack.listen(&endpoint).unwrap()],
+            access: Access::Open(Arc::clone(&there) as Arc<dyn Store>),
+            sessions_max: 1,
+            limits: Limits::default(),
+        };
+        let (acceptor, control) = Acceptor::new(config).unwrap();
+        let dial = Dial {
+            endpoints: vec![endpoint],
+            stack,
+            channels: Some(2),
+            block_size: Some(block_size),
+            window: None,
+            start: Start::Elastic,
+            user: String::new(),
+            identity: None,
+            level: Level::Private,
+        };
+        let kernel = Readiness::new().unwrap();
+        let (pipeline, commands) = Pipeline::initiate(kernel, dial, Limits::default()).unwrap();
+        let builder = || thread::Builder::new();
+        let threads = vec![
+            builder().spawn(move || acceptor.run()).unwrap(),
+            builder().spawn(move || pipeline.run()).unwrap(),
+        ];
+        Self {
+            gate,
+            here,
+            there,
+            commands,
+            control,
+            files: 0,
+            threads,
+        }
+    }
+
+    fn start(&mut self, path: &[u8], uploads: bool) -> Mailbox<TransferEvent> {
+        let (events, receiver) = mailbox();
+        self.files += 1;
+        let target = [path, b"-copy"].concat();
+        // The gate of a sink is before the name of the target.
+        let gated = self.there.at == Where::OpenSink || self.here.at == Where::OpenSink;
+        let (source, target) = match gated && path == SLOW {
+            true => (b"fast".to_vec(), SLOW.to_vec()),
+            false => (path.to_vec(), target),
+        };
+        let kind = match uploads {
+            true => JobKind::Upload(UploadJob {
+                source: self.here.open_source(&source).unwrap(),
+                source_path: source,
+                target,
+                name: Vec::new(),
+                pack: false,
+                relaxed: false,
+            }),
+            false => JobKind::Download(DownloadJob {
+                source,
+                store: Arc::clone(&self.here) as Arc<dyn Store>,
+                target,
+                name: Vec::new(),
+                wish: None,
+            }),
+        };
+        let job = Job {
+            file: FileId(self.files),
+            offset: 0,
+            length: None,
+            duration: None,
+            rate_bytes_per_s_max: None,
+            digest: DigestKind::Crc64Nvme,
+            overwrite: true,
+            resume: Resume::Never,
+            dry_run: false,
+            kind,
+            events,
+        };
+        self.commands.send(Command::Start(Box::new(job))).unwrap();
+        receiver
+    }
+
+    fn end(self) {
+        self.commands.send(Command::Close).unwrap();
+        self.control.drain(Duration::from_secs(1));
+        for thread in self.threads {
+            assert_eq!(thread.join().unwrap(), Ok(()));
+        }
+    }
+}
+
+fn end_of(events: &Mailbox<TransferEvent>) -> Result<Outcome, Fault> {
+    loop {
+        match events.recv_timeout(PATIENCE).unwrap() {
+            TransferEvent::Progress(_) => {}
+            TransferEvent::Ended(result) => return result,
+        }
+    }
+}
+
+/// Moves a file that has to wait and one after it, and opens the gate when that one is complete.
+fn check(name: &str, here: Where, there: Where, uploads: bool) {
+    let mut scene = Scene::new(name, here, there, 1 << 16);
+    let slow = scene.start(SLOW, uploads);
+    let fast = scene.start(b"fast", uploads);
+    assert_eq!(end_of(&fast).unwrap().bytes, LENGTH as u64);
+    let told = std::iter::from_fn(|| slow.recv_timeout(Duration::ZERO).ok());
+    let ended = { told }.find(|event| matches!(event, TransferEvent::Ended(_)));
+    assert!(ended.is_none(), "the gate held nobody up: {ended:?}");
+    scene.gate.open();
+    let outcome = end_of(&slow).unwrap();
+    assert_eq!(outcome.bytes, LENGTH as u64);
+    let target = if uploads { &scene.there } else { &scene.here };
+    let mut came = vec![0; LENGTH + 1];
+    let mut source = target.inner.open_source(&outcome.target).unwrap();
+    assert_eq!(source.read_at(0, &mut came), Ok(LENGTH));
+    let is_sink = [here, there].contains(&Where::OpenSink);
+    let expected = content(if is_sink { b"fast" } else { SLOW });
+    assert!(came[..LENGTH] == expected, "other bytes came");
+    scene.end();
+}
+
+#[test]
+fn a_source_that_is_slow_to_open_at_the_server() {
+    check("open", Where::Nowhere, Where::OpenSource, false);
+}
+
+#[test]
+fn a_source_that_is_slow_to_read_at_the_server() {
+    check("read", Where::Nowhere, Where::Read, false);
+}
+
+#[test]
+fn a_source_that_is_slow_to_read_at_the_client() {
+    check("send", Where::Read, Where::Nowhere, true);
+}
+
+#[test]
+fn a_sink_that_is_slow_to_open_at_the_server() {
+    check("sink", Where::Nowhere, Where::OpenSink, true);
+}
+
+#[test]
+fn a_sink_that_is_slow_to_open_at_the_client() {
+    check("keep", Where::OpenSink, Where::Nowhere, false);
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded_for_all_files_together() {
+    // Two blocks are all that a session reads ahead, whoever reads them: without that each of the
+    // files would have its own.
+    let block_size = 16 << 20;
+    let mut scene = Scene::new("bound", Where::ReadAny, Where::Nowhere, block_size);
+    let paths: [&[u8]; 4] = [b"wide-0", b"wide-1", b"wide-2", b"wide-3"];
+    for path in paths {
+        let bytes = vec![path[5]; block_size as usize];
+        scene.here.inner.insert(path, bytes);
+    }
+    let events = paths.map(|path| scene.start(path, true));
+    assert!(scene.gate.wait_for_sources(2, PATIENCE));
+    let has_third = scene.gate.wait_for_sources(3, Duration::from_millis(500));
+    assert!(!has_third, "more is read ahead than may be");
+    scene.gate.open();
+    for events in &events {
+        assert_eq!(end_of(events).unwrap().bytes, u64::from(block_size));
+    }
+    scene.end();
+}
