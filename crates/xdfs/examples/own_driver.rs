@@ -1,0 +1,119 @@
+//! Puts a driver of the program's own into the channels of both ends:
+//! `cargo run --example own_driver -- FILE DIRECTORY`.
+//!
+//! The driver turns each byte by a number, which is no protection at all. It does no input or
+//! output, and runs over every transport.
+
+use std::error::Error;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::thread;
+
+use xdfs::drivers::{Attribute, Driver, Drivers, Output, Registry, Room, Transform};
+use xdfs::{
+    Client, ClientOptions, LocalPlace, RemotePlace, Server, ServerBuilder, TransferOptions,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [file, directory] = words.as_slice() else {
+        return Err("usage: own_driver FILE DIRECTORY".into());
+    };
+    let server = serve(Path::new(directory), "turn:by=13")?;
+    let place = format!("xdfs://{}/copy", server.addresses()[0]).parse()?;
+    let handle = server.handle();
+    let serving = thread::spawn(move || server.run());
+    let bytes = upload(Path::new(file), &place, "turn:by=13")?;
+    println!("{bytes} bytes");
+    handle.shutdown();
+    serving.join().map_err(|_| "the server broke off")??;
+    Ok(())
+}
+
+/// A server of `directory`, with these drivers on the transport.
+pub(crate) fn serve(directory: &Path, transforms: &str) -> Result<Server, Box<dyn Error>> {
+    let builder = ServerBuilder {
+        listen: vec!["127.0.0.1:0".parse()?],
+        root: directory.to_owned(),
+        drivers: drivers(transforms)?,
+        ..ServerBuilder::default()
+    };
+    Ok(builder.bind()?)
+}
+
+/// Uploads a file over channels with these drivers.
+pub(crate) fn upload(
+    file: &Path,
+    target: &RemotePlace,
+    transforms: &str,
+) -> Result<u64, Box<dyn Error>> {
+    let options = ClientOptions {
+        drivers: drivers(transforms)?,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(target, options)?;
+    let source = LocalPlace::Path(file.to_owned());
+    let transfer = client.upload(&source, &target.path, &TransferOptions::default())?;
+    Ok(transfer.wait()?.bytes)
+}
+
+/// The built-in drivers and `turn`; of them those of `transforms` are used, separated by commas.
+fn drivers(transforms: &str) -> Result<Drivers, Box<dyn Error>> {
+    let transforms = transforms.split(',').filter(|text| !text.is_empty());
+    let turn = Driver::transform("turn", ATTRIBUTES, |by: Turned| move |_| Ok(by.clone()));
+    Ok(Drivers {
+        registry: Registry::standard().with(turn),
+        transforms: transforms.map(str::parse).collect::<Result<_, _>>()?,
+    })
+}
+
+/// One end of the driver, and its options: it keeps nothing else.
+#[derive(Clone, Debug, Default)]
+struct Turned {
+    by: u8,
+}
+
+const ATTRIBUTES: &[Attribute<Turned>] = &[Attribute {
+    name: "by",
+    takes: "0 to 255",
+    set: |options, text| text.parse().ok().map(|by| options.by = by),
+    text: |options| (options.by != 0).then(|| options.by.to_string()),
+}];
+
+impl Transform for Turned {
+    fn encode(&mut self, content: &[IoSlice<'_>], out: &mut Output) -> io::Result<usize> {
+        let mut taken = 0;
+        for slice in content {
+            let room = out.room();
+            let count = room.len().min(slice.len());
+            for (to, from) in room.iter_mut().zip(&slice[..count]) {
+                *to = from.wrapping_add(self.by);
+            }
+            out.advance(count);
+            taken += count;
+            if count < slice.len() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn decode(
+        &mut self,
+        encoded: &[u8],
+        content: &mut Room<'_, '_>,
+        _: &mut Output,
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < encoded.len() && content.left() > 0 {
+            let room = content.slice();
+            let count = room.len().min(encoded.len() - taken);
+            for (to, from) in room.iter_mut().zip(&encoded[taken..taken + count]) {
+                *to = from.wrapping_sub(self.by);
+            }
+            content.advance(count);
+            taken += count;
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,182 @@
+//! Copies between a server and a store of the program's own, without a file in between:
+//! `cargo run --example own_store -- xdfs://HOST/PATH`.
+//!
+//! The store here makes its content when it is read, and keeps what arrives in memory.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs::store::{
+    Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo, SourceTag, Store,
+};
+use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace, TransferOptions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [url] = words.as_slice() else {
+        return Err("usage: own_store URL".into());
+    };
+    let squares = there_and_back(&url.parse()?, 1000)?;
+    println!("{} bytes came back", squares.len());
+    Ok(())
+}
+
+/// Uploads the first squares to the path of `place`, downloads them again, and returns that.
+pub(crate) fn there_and_back(place: &RemotePlace, count: u64) -> Result<Vec<u8>, Fault> {
+    let client = Client::connect(place, ClientOptions::default())?;
+    let store = Arc::new(Squares::default());
+    let options = TransferOptions {
+        // Nothing that this store has survives it.
+        resume: false,
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let name = count.to_string();
+    client
+        .upload_from(&*store, name.as_bytes(), &place.path, &options)?
+        .wait()?;
+    client
+        .download_to(
+            &place.path,
+            Arc::<Squares>::clone(&store),
+            b"back",
+            &options,
+        )?
+        .wait()?;
+    let back = store.kept().remove(&b"back"[..]);
+    back.ok_or_else(|| Fault::new(Code::NotFound, "look at what came back", "nothing did"))
+}
+
+/// Under the name of each number, so many squares of 8 bytes each; and whatever was stored.
+#[derive(Debug, Default)]
+pub(crate) struct Squares {
+    kept: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
+}
+
+impl Squares {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Squares {
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        let count = str::from_utf8(path).ok().and_then(|text| text.parse().ok());
+        let Some(count) = count.filter(|count: &u64| *count < 1 << 32) else {
+            let cause = "only numbers have squares";
+            return Err(Fault::new(Code::NotFound, "open the source", cause).path(path));
+        };
+        let mut tag = [0; 16];
+        tag[..8].copy_from_slice(&count.to_le_bytes());
+        Ok(Box::new(SquaresSource(SourceInfo {
+            length: Some(count * 8),
+            // The same name has the same content for ever.
+            tag: SourceTag(tag),
+            mode: None,
+            mtime_ns: None,
+            random_reads: true,
+            sparse: false,
+        })))
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        Ok(OpenedSink {
+            path: self.check_sink(request)?,
+            sink: Box::new(KeptSink {
+                path: request.path.clone(),
+                content: Vec::new(),
+                kept: Arc::clone(&self.kept),
+            }),
+            durable: Vec::new(),
+            unverified: false,
+            block_size: request.block_size,
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        if !request.overwrite && self.kept().contains_key(&request.path) {
+            let cause = "it is there already";
+            let fault = Fault::new(Code::AlreadyExists, "open the target", cause);
+            return Err(fault.path(&request.path));
+        }
+        Ok(request.path.clone())
+    }
+}
+
+#[derive(Debug)]
+struct SquaresSource(SourceInfo);
+
+impl Source for SquaresSource {
+    fn info(&self) -> &SourceInfo {
+        &self.0
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let left = self.0.length.unwrap_or(0).saturating_sub(offset);
+        let bytes = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        for (at, byte) in (offset..).zip(&mut buf[..bytes]) {
+            let number = at / 8;
+            *byte = (number * number).to_le_bytes()[(at % 8) as usize];
+        }
+        Ok(bytes)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Content that arrives, and gets its name when it is complete and verified.
+#[derive(Debug)]
+struct KeptSink {
+    path: Vec<u8>,
+    content: Vec<u8>,
+    kept: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
+}
+
+impl Sink for KeptSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_writes: true,
+            slow_writes: false,
+            durable: false,
+            atomic_publish: true,
+        }
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let mut at = usize::try_from(offset).map_err(|_| {
+            Fault::new(Code::NoSpace, "keep the content", "it is too large").path(&self.path)
+        })?;
+        for buf in bufs {
+            let end = at + buf.len();
+            self.content.resize(self.content.len().max(end), 0);
+            self.content[at..end].copy_from_slice(buf);
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn record(&mut self, _: &[xdfs::store::Fragment]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn publish(&mut self, length: u64, _: &[xdfs::store::Fragment]) -> Result<(), Fault> {
+        self.content
+            .resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(self.path.clone(), std::mem::take(&mut self.content));
+        Ok(())
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.content.clear();
+        Ok(())
+    }
+}

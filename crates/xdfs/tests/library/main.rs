@@ -1,0 +1,13 @@
+//! The library as programs use it: transfers and calls that are awaited, queues, and the examples.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something can't be done"
+)]
+
+mod awaited;
+mod examples;
+mod queue;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod support;
