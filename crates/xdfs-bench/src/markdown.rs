@@ -52,6 +52,9 @@ pub(crate) fn render(report: Report<'_>) -> Result<String, minijinja::Error> {
     environment.set_syntax(syntax.keep_trailing_newline(true).build()?);
     environment.add_filter("mib", |bytes: u64| bytes >> 20);
     environment.add_filter("cell", cell);
+    environment.add_filter("join", |parts: Vec<String>, between: &str| {
+        parts.join(between)
+    });
     let Report {
         machine, options, ..
     } = report;
@@ -256,7 +259,7 @@ fn commands(rows: &[&Row]) -> Vec<Value> {
 fn profile(profile: &Result<Vec<Profile>, String>) -> Value {
     let profiles = match profile {
         Ok(profiles) => profiles,
-        Err(reason) => return context! { reason => reason },
+        Err(reason) => return context! { reason => reason, shares => () },
     };
     let shares = profiles.iter().flat_map(|profile| {
         profile.shares.iter().map(|share| {
@@ -269,7 +272,7 @@ fn profile(profile: &Result<Vec<Profile>, String>) -> Value {
             }
         })
     });
-    context! { shares => shares.collect::<Vec<_>>() }
+    context! { reason => (), shares => shares.collect::<Vec<_>>() }
 }
 
 fn failure(row: &Row) -> Value {

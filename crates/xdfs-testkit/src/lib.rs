@@ -1,9 +1,10 @@
 //! Fault injection and other tools for tests of xdfs. Not published.
 //!
-//! - `folding::FoldingDisk` (on Linux) is a file system that doesn't tell names apart which differ
-//!   in case.
+//! - `folding::FoldingDisk` (on Linux, feature `fuse`) is a file system that doesn't tell names
+//!   apart which differ in case.
 //! - `nobody` (on Unix; to act, on Linux) does as an ordinary user what root would be allowed.
-//! - `powercut::Disk` (on Linux) is a disk that forgets at a power cut what was not flushed.
+//! - `powercut::Disk` (on Linux, feature `fuse`) is a disk that forgets at a power cut what was not
+//!   flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`skip`] tells that a test can't run on this machine.
@@ -20,11 +21,11 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "fuse"))]
 pub mod folding;
 #[cfg(unix)]
 pub mod nobody;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "fuse"))]
 pub mod powercut;
 pub mod process;
 pub mod proxy;
