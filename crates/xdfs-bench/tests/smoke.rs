@@ -6,16 +6,19 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
 };
 
 /// Runs the benchmark with `script` as xdfs; the folders of the groups are beneath `folder`.
 fn bench(folder: &Path, script: &str, arguments: &[&str]) -> Output {
-    let program = folder.join("xdfs");
-    fs::write(&program, script).expect("the stand-in is written");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("made executable");
+    // Not made by this process: what other tests start meanwhile would inherit the file open for
+    // writing, and keep it from running.
+    let (text, program) = (folder.join("script"), folder.join("xdfs"));
+    fs::write(&text, script).expect("the stand-in is written");
+    let mut install = Command::new("install");
+    install.args(["-m", "755"]).args([&text, &program]);
+    assert!(install.status().expect("install starts").success());
     Command::new(env!("CARGO_BIN_EXE_xdfs-bench"))
         .args(arguments)
         .args(["--quick", "--xdfs"])
