@@ -538,6 +538,8 @@ pub struct Earlier {
     /// A run before the last one was broken off, or an error of the disk left doubts: what was
     /// moved and not claimed may still stand there, whatever came of the runs since.
     pub was_broken_off: bool,
+    /// The run before left nothing to do.
+    pub was_whole: bool,
 }
 
 impl Earlier {

@@ -8,6 +8,7 @@
 //! Invariant: a record that claims something is appended only after that is durable (or, where
 //! durability isn't wanted, published). A record that isn't whole claims nothing.
 
+mod folder;
 mod format;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use xdfs_proto::{Code, Fault};
 
+pub use folder::JournalPlace;
 pub use format::{
     CLAIM_BYTES, Claim, Earlier, Finished, HEADER_BYTES, Header, Mark, PREFIX_BYTES, Record,
     Records, Root, Totals,
@@ -102,7 +104,7 @@ impl TreeJournal {
         }
         let cause = "it is removed again and again";
         let fault = Fault::new(Code::Busy, OPERATION, cause).hint(BUSY_HINT);
-        Err(fault.path(path.as_os_str().as_encoded_bytes()))
+        Err(fault.path(path_bytes(path)))
     }
 
     /// What its claims are made with.
@@ -203,15 +205,15 @@ impl TreeJournal {
         std::fs::remove_file(&self.path).map_err(|error| self.given_up(&error))
     }
 
-    /// Appends records that nothing follows, and gives the journal another extension: who opens it
-    /// the next time has to ask for it. It takes nothing more then.
+    /// Appends records that nothing follows, and gives the journal the name of those that left
+    /// nothing to do. It takes nothing more then.
     ///
     /// # Errors
     /// A failure of the file system. The journal is removed then, if it can be.
-    pub fn end(&mut self, records: &[Record], extension: &str) -> Result<(), Fault> {
+    pub fn end(&mut self, records: &[Record]) -> Result<(), Fault> {
         let written = self.write(records, false);
         self.broken = true;
-        let path = self.path.with_extension(extension);
+        let path = self.path.with_extension(folder::ENDED);
         let renamed = written.and_then(|()| std::fs::rename(&self.path, path));
         renamed.map_err(|error| {
             let _ = self.remove();
@@ -424,8 +426,7 @@ fn lock(path: &Path, file: &File) -> Result<(), Fault> {
         Err(TryLockError::WouldBlock) => {
             let cause = "another run is copying the same tree";
             let fault = Fault::new(Code::Busy, OPERATION, cause);
-            let fault = fault.hint(BUSY_HINT);
-            Err(fault.path(path.as_os_str().as_encoded_bytes()))
+            Err(fault.hint(BUSY_HINT).path(path_bytes(path)))
         }
         Err(TryLockError::Error(error)) => Err(io_fault(path, &error)),
     }
@@ -447,7 +448,11 @@ fn is_named(_: &Path, _: &File) -> bool {
 }
 
 fn io_fault(path: &Path, error: &io::Error) -> Fault {
-    Fault::from_io(OPERATION, path.as_os_str().as_encoded_bytes(), error)
+    Fault::from_io(OPERATION, path_bytes(path), error)
+}
+
+fn path_bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! The journal of a tree, as the two directions use it: which one it is, what it lets be left out,
-//! and a thread that makes things durable before they are claimed.
+//! and what is made durable before it is claimed.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::{
-    self, Claim, Earlier, Header, Mark, Record, Root, Totals, TreeJournal,
+    Claim, Earlier, Finished, Header, JournalPlace, Mark, Record, Root, Totals, TreeJournal,
 };
 
 use super::moving::Report;
@@ -29,15 +28,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 /// Entries after which claims are made however early it is, so that their memory is bounded.
 const FRESH_MAX: u64 = 200_000;
-/// Journals that nobody went on with for so long are removed.
-const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
-/// Likewise journals of runs that left nothing to do. The same command knows by them what it did if
-/// its end wasn't heard: after a lost connection to the machine, or a power cut.
-const ENDED_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// How names of journals begin and end.
-const NAME: (&str, &str) = ("tree-", ".journal");
-/// How those end of runs that left nothing to do.
-const ENDED: &str = "ended";
 
 /// What it means that there is no journal.
 const WITHOUT: &str = "the tree is copied without a journal: if it is broken off, the same command \
@@ -52,17 +42,12 @@ const UNKNOWN: &str = "what was copied is there, but the same command may not kn
 
 /// The journal of a tree that is moved.
 pub(super) struct JournalWriter {
-    journal: Arc<Mutex<TreeJournal>>,
-    pub(super) earlier: Arc<Earlier>,
-    header: Header,
-    orders: Option<mpsc::Sender<ClaimOrder>>,
-    answers: mpsc::Receiver<Result<(), ClaimFailure>>,
-    thread: Option<thread::JoinHandle<()>>,
-    is_busy: bool,
+    /// What it lets be left out.
+    pub(super) index: ResumeIndex,
+    /// Makes what was moved durable and claims it, beside what goes on.
+    claiming: Option<Claiming>,
     /// It takes claims.
     is_usable: bool,
-    /// The run before left nothing to do.
-    was_whole: bool,
     /// The target is at the server.
     is_remote: bool,
     due: Instant,
@@ -72,19 +57,8 @@ pub(super) struct JournalWriter {
     is_durable: bool,
 }
 
-struct ClaimOrder {
-    /// What has to be done before the claims are true.
-    sync: Option<Pending>,
-    records: Vec<Record>,
-    claims: Claims,
-}
-
-/// Why claims weren't made.
-enum ClaimFailure {
-    /// What was moved may not be durable, and never become it.
-    Sync(Fault),
-    Journal(Fault),
-}
+/// Fails if what was moved may not be durable, and never become it; gives what came of the claims.
+type Claiming = JoinHandle<Result<Result<(), Fault>, Fault>>;
 
 /// Opens the journal of a tree. Without it, and with a warning, if that fails and there is none of
 /// an earlier run.
@@ -101,22 +75,35 @@ pub(super) fn open(
     let Some(folder) = options.journal.as_ref().filter(|_| !options.dry_run) else {
         return Ok(None);
     };
-    let key = match key(client, ends, options) {
-        Ok(key) => key,
+    let place = match key(client, ends, options) {
+        Ok(key) => JournalPlace::new(folder, key),
         Err(fault) => {
             report.warn(&fault.hint(WITHOUT));
             return Ok(None);
         }
     };
-    let path = path(folder, &key);
-    match open_at(folder, &path, key, options.begin_anew) {
-        Ok(mut keeper) => {
-            keeper.is_durable = options.durability != Durability::None;
-            keeper.is_remote = ends[1].is_remote();
-            Ok(Some(keeper))
-        }
+    let mut nonce = [0; 16];
+    let random = getrandom::fill(&mut nonce);
+    let random = random.map_err(|error| {
+        let cause = error.to_string();
+        Fault::new(Code::Io, "keep the journal of the tree", cause).path(path_bytes(folder))
+    });
+    match random.and_then(|()| place.open(nonce, options.begin_anew)) {
+        Ok((journal, earlier)) => Ok(Some(JournalWriter {
+            index: ResumeIndex {
+                header: *journal.header(),
+                journal: Arc::new(Mutex::new(journal)),
+                earlier: Arc::new(earlier),
+            },
+            claiming: None,
+            is_usable: true,
+            is_remote: ends[1].is_remote(),
+            due: Instant::now() + FIRST_INTERVAL,
+            root: None,
+            is_durable: options.durability != Durability::None,
+        })),
         Err(fault) if fault.code == Code::Busy => Err(fault),
-        Err(fault) if is_left(&path, options.begin_anew) => {
+        Err(fault) if place.is_left(options.begin_anew) => {
             let hint = match options.begin_anew {
                 true => "remove it, or let it be written",
                 false => "let it be read and written, or use --no-resume to begin anew",
@@ -132,84 +119,6 @@ pub(super) fn open(
             Ok(None)
         }
     }
-}
-
-fn open_at(folder: &Path, path: &Path, key: [u8; 32], anew: bool) -> Result<JournalWriter, Fault> {
-    make_folder(folder)?;
-    let mut nonce = [0; 16];
-    let random = getrandom::fill(&mut nonce);
-    random.map_err(|e| fault(path, &e.to_string()))?;
-    remove_old(folder, path);
-    let was_whole = take_ended(path);
-    let (mut journal, mut earlier) = TreeJournal::open(path, key, nonce, anew)?;
-    journal.begin_run()?;
-    earlier.begin_run();
-    let mut keeper = JournalWriter::new(journal, earlier)?;
-    keeper.was_whole = was_whole && keeper.has_run();
-    Ok(keeper)
-}
-
-/// Takes the journal of a run that left nothing to do, if there is one and none of a later run.
-fn take_ended(path: &Path) -> bool {
-    let ended = path.with_extension(ENDED);
-    // Unlike a new name a link doesn't replace what another run makes at this moment.
-    let is_taken = std::fs::hard_link(&ended, path).is_ok();
-    let _ = std::fs::remove_file(ended);
-    is_taken
-}
-
-/// Whether there is a journal of an earlier run. With `anew` one that can be removed is.
-fn is_left(path: &Path, anew: bool) -> bool {
-    let Ok(meta) = std::fs::symlink_metadata(path) else {
-        return false;
-    };
-    // One that could not be begun, or was emptied, says nothing.
-    !((anew || meta.len() == 0) && std::fs::remove_file(path).is_ok()) && meta.len() > 0
-}
-
-fn fault(path: &Path, cause: &str) -> Fault {
-    Fault::new(Code::Io, "keep the journal of the tree", cause).path(path_bytes(path))
-}
-
-fn make_folder(folder: &Path) -> Result<(), Fault> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let made = builder.create(folder);
-    made.map_err(|e| Fault::from_io("make the folder of journals", path_bytes(folder), &e))
-}
-
-fn path(folder: &Path, key: &[u8; 32]) -> PathBuf {
-    let hex: String = key[..16].iter().map(|b| format!("{b:02x}")).collect();
-    folder.join(format!("{}{hex}{}", NAME.0, NAME.1))
-}
-
-/// Removes journals that are too old to be believed.
-fn remove_old(folder: &Path, own: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let is_ended = Path::new(&*name)
-            .extension()
-            .is_some_and(|end| end == ENDED);
-        let is_ours = name.starts_with(NAME.0) && (is_ended || name.contains(NAME.1));
-        let age_max = if is_ended { ENDED_AGE_MAX } else { AGE_MAX };
-        let age = entry.metadata().and_then(|m| m.modified());
-        let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > age_max));
-        // One that is in use was written to, or is that of a tree that takes longer: it is open.
-        let path = entry.path();
-        if is_ours && is_old && (path == own || is_free(&path)) {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-fn is_free(path: &Path) -> bool {
-    std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 /// What a journal is for: both ends, as they were named, and everything that changes what comes
@@ -263,39 +172,6 @@ fn key(
 }
 
 impl JournalWriter {
-    fn new(journal: TreeJournal, earlier: Earlier) -> Result<Self, Fault> {
-        let header = *journal.header();
-        let journal = Arc::new(Mutex::new(journal));
-        let (orders, queue) = mpsc::channel();
-        let (teller, answers) = mpsc::channel();
-        let writer = Arc::clone(&journal);
-        let thread = thread::Builder::new()
-            .name("xdfs-journal".into())
-            .spawn(move || {
-                for order in queue {
-                    if teller.send(carry_out(order, &writer)).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map_err(|e| Fault::from_io("start the thread of the journal", "", &e))?;
-        Ok(Self {
-            journal,
-            earlier: Arc::new(earlier),
-            header,
-            orders: Some(orders),
-            answers,
-            thread: Some(thread),
-            is_busy: false,
-            is_usable: true,
-            was_whole: false,
-            is_remote: false,
-            due: Instant::now() + FIRST_INTERVAL,
-            root: None,
-            is_durable: true,
-        })
-    }
-
     /// Whether claims can be made.
     pub(super) fn is_usable(&self) -> bool {
         self.is_usable
@@ -303,7 +179,7 @@ impl JournalWriter {
 
     /// Whether what stands at the target may be the work of an earlier run.
     pub(super) fn has_run(&self) -> bool {
-        self.earlier.has_run
+        self.index.earlier.has_run
     }
 
     /// Where the tree went before, if that and the source, which has this number, still are what
@@ -314,7 +190,7 @@ impl JournalWriter {
         report: &mut Report<'_>,
         look: impl FnOnce(&[u8]) -> LookedUp,
     ) -> Result<Option<Root>, Fault> {
-        let Some(root) = self.earlier.root.clone() else {
+        let Some(root) = self.index.earlier.root.clone() else {
             return Ok(None);
         };
         let is_source = is_same(root.source_inode, source_inode);
@@ -326,7 +202,7 @@ impl JournalWriter {
             Some(found)
                 if found.kind == FileKind::Directory && is_same(root.inode, found.inode) =>
             {
-                if self.was_whole {
+                if self.index.earlier.was_whole {
                     let cause = "the same command has copied all of it before";
                     let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
                     let hint = "only what is missing is copied; --no-resume begins anew";
@@ -339,16 +215,16 @@ impl JournalWriter {
                 return Ok(Some(root));
             }
             // What became of a tree since it was copied is nobody's business.
-            _ if self.was_whole => {}
-            None if self.earlier.is_empty() => {}
+            _ if self.index.earlier.was_whole => {}
+            None if self.index.earlier.is_empty() => {}
             _ => {
                 let fault = Fault::new(Code::Stale, "go on with the tree", cause);
                 let fault = self.of_target(fault, &root.path);
                 report.warn(&fault.hint("it begins anew"));
             }
         }
-        self.earlier = Arc::default();
-        let mut journal = self.journal();
+        self.index.earlier = Arc::default();
+        let mut journal = lock(&self.index.journal);
         // It claims nothing in any case. A failure is told when it is used next.
         let _ = journal.clear().and_then(|()| journal.begin_run());
         drop(journal);
@@ -357,57 +233,47 @@ impl JournalWriter {
 
     /// What there is to say of the target.
     fn of_target(&self, fault: Fault, path: &[u8]) -> Fault {
-        let fault = fault.path(path);
-        if self.is_remote {
-            fault.remote()
-        } else {
-            fault
+        match self.is_remote {
+            true => fault.path(path).remote(),
+            false => fault.path(path),
         }
     }
 
     /// Says where the tree goes. That is on the disk before anything is made there: the run after
     /// a crash of the system knows by it what may be the work of this one.
     pub(super) fn begin(&mut self, root: Root, report: &mut Report<'_>) {
-        let is_new = self.earlier.root.as_ref() != Some(&root);
+        let is_new = self.index.earlier.root.as_ref() != Some(&root);
         let record = is_new.then(|| Record::Root(root.clone()));
-        let durable = self.is_durable;
-        let mut journal = self.journal();
-        let begun = journal.append(record.as_slice(), durable);
-        let is_lost = journal.is_lost();
+        let mut journal = lock(&self.index.journal);
+        let begun = journal.append(record.as_slice(), self.is_durable);
+        let hint = if journal.is_lost() { WITHOUT } else { FAILED };
         drop(journal);
         if let Err(fault) = begun {
-            self.is_usable = false;
-            report.warn(&fault.hint(if is_lost { WITHOUT } else { FAILED }));
+            self.give_up(fault.hint(hint), report);
         }
         self.root = Some(root);
     }
 
-    /// The path of the target, if its number isn't known yet.
-    pub(super) fn unknown_root(&self) -> Option<&[u8]> {
-        let root = self.root.as_ref()?;
-        (root.inode == 0).then_some(&root.path)
+    /// Asks for the number of the target, if it isn't known yet.
+    pub(super) fn ask_for_root(&self, target: &Namespace<'_>) -> Option<Pending> {
+        let root = self.root.as_ref().filter(|root| root.inode == 0)?;
+        Some(target.start_find(&root.path))
     }
 
-    /// The number of the target.
-    pub(super) fn learn_root(&mut self, inode: u64) {
-        if let Some(root) = &mut self.root {
-            root.inode = inode;
+    /// The number of the target. Who may not look there goes on without it.
+    pub(super) fn learn_root(&mut self, asked: Option<Pending>) -> Result<(), Fault> {
+        match (asked.map(Pending::found), &mut self.root) {
+            (Some(Ok(Some(found))), Some(root)) => root.inode = found.inode,
+            (Some(Err(fault)), _) if fault.ends_session => return Err(fault),
+            _ => {}
         }
-    }
-
-    /// What it lets be left out.
-    pub(super) fn resume_index(&self) -> ResumeIndex {
-        ResumeIndex {
-            journal: Arc::clone(&self.journal),
-            earlier: Arc::clone(&self.earlier),
-            header: self.header,
-        }
+        Ok(())
     }
 
     /// Whether claims should be made now.
     pub(super) fn is_due(&self, fresh: u64) -> bool {
         self.is_usable
-            && !self.is_busy
+            && self.claiming.is_none()
             && fresh > 0
             && (Instant::now() >= self.due || fresh >= FRESH_MAX)
     }
@@ -419,46 +285,60 @@ impl JournalWriter {
 
     /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
     /// way.
-    pub(super) fn order(&mut self, sync: Option<Pending>, claims: Claims) {
+    pub(super) fn claim(&mut self, sync: Option<Pending>, claims: Claims, report: &mut Report<'_>) {
         self.due = Instant::now() + INTERVAL;
-        let root = self.root.iter().filter(|root| root.inode != 0);
-        let root = root.filter(|root| self.earlier.root.as_ref() != Some(root));
-        let order = ClaimOrder {
-            sync,
-            records: root.cloned().map(Record::Root).collect(),
-            claims,
+        let root = self.root.clone().filter(|root| root.inode != 0);
+        let root = root.filter(|root| self.index.earlier.root.as_ref() != Some(root));
+        let ResumeIndex {
+            journal, header, ..
+        } = self.index.clone();
+        let claim = move || {
+            if let Some(sync) = sync {
+                sync.wait()?;
+            }
+            // The digests are made while others may use the journal.
+            let root = root.map(Record::Root).into_iter();
+            let records: Vec<_> = root.chain(claims.records(&header)).collect();
+            Ok(lock(&journal).append(&records, true))
         };
-        if let Some(orders) = &self.orders {
-            self.is_busy = orders.send(order).is_ok();
+        let thread = thread::Builder::new().name("xdfs-journal".into());
+        match thread.spawn(claim) {
+            Ok(claiming) => self.claiming = Some(claiming),
+            Err(error) => {
+                let fault = Fault::from_io("start the thread of the journal", "", &error);
+                self.give_up(fault.hint(FAILED), report);
+            }
         }
     }
 
-    /// Looks at what came of the order. `false` if the journal can't be used any more.
+    /// Looks at what came of the order.
     ///
     /// # Errors
     /// What was moved could not be made durable.
-    pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<bool, Fault> {
-        match self.answers.try_recv() {
-            Ok(answer) => self.answered(answer, report),
-            Err(_) => Ok(true),
-        }
+    pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let ended = self.claiming.take_if(|claiming| claiming.is_finished());
+        self.end_claiming(ended, report)
     }
 
-    fn answered(
+    fn end_claiming(
         &mut self,
-        answer: Result<(), ClaimFailure>,
+        claiming: Option<Claiming>,
         report: &mut Report<'_>,
-    ) -> Result<bool, Fault> {
-        self.is_busy = false;
-        match answer {
-            Ok(()) => Ok(true),
-            Err(ClaimFailure::Sync(fault)) => Err(fault),
-            Err(ClaimFailure::Journal(fault)) => {
-                self.is_usable = false;
-                report.warn(&fault.hint(FAILED));
-                Ok(false)
-            }
+    ) -> Result<(), Fault> {
+        let claimed = match claiming.map(JoinHandle::join) {
+            Some(Ok(claimed)) => claimed?,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => return Ok(()),
+        };
+        if let Err(fault) = claimed {
+            self.give_up(fault.hint(FAILED), report);
         }
+        Ok(())
+    }
+
+    fn give_up(&mut self, fault: Fault, report: &mut Report<'_>) {
+        self.is_usable = false;
+        report.warn(&fault);
     }
 
     /// The end: everything that was moved is durable. The journal goes if nothing was made, and
@@ -472,34 +352,27 @@ impl JournalWriter {
         claims: Claims,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        if self.is_busy
-            && let Ok(answer) = self.answers.recv()
-        {
-            self.answered(answer, report)?;
-        }
-        let mut journal = lock(&self.journal);
-        let claims = claims.records(&self.header);
+        let last = self.claiming.take();
+        self.end_claiming(last, report)?;
+        let mut journal = lock(&self.index.journal);
+        let claims = claims.records(&self.index.header);
         // An entry that failed may stand at the target even if nothing is claimed.
         let has_root = self.root.as_ref().is_some_and(|root| root.inode != 0);
-        let is_nothing = !has_root && claims.is_empty() && journal.is_empty();
-        let ended = if is_nothing {
+        let root = self.root.clone().map(Record::Root).into_iter();
+        let ended = if !has_root && claims.is_empty() && journal.is_empty() {
             journal.remove()
-        } else if is_whole && self.is_usable {
-            let root = self.root.clone().map(Record::Root);
-            let all = Record::Directory(Vec::new(), tree_journal::Finished::default());
-            let records: Vec<_> = root.into_iter().chain([all, Record::Run(true)]).collect();
-            journal.end(&records, ENDED)
         } else if !self.is_usable {
             // That was told. What it still says lets the same command copy all of it again.
             Ok(())
+        } else if is_whole {
+            let all = Record::Directory(Vec::new(), Finished::default());
+            let records: Vec<_> = root.chain([all, Record::Run(true)]).collect();
+            journal.end(&records)
         } else {
-            let root = self.root.clone().map(Record::Root);
-            let mut records: Vec<_> = root.into_iter().chain(claims).collect();
-            if report.has_doubts() {
-                // As if it had been broken off, and another came to its end.
-                records.push(Record::Run(false));
-            }
-            records.push(Record::Run(!report.is_stopped()));
+            // As if it had been broken off, and another came to its end.
+            let doubts = report.has_doubts().then_some(Record::Run(false));
+            let records = root.chain(claims).chain(doubts);
+            let records: Vec<_> = records.chain([Record::Run(!report.is_stopped())]).collect();
             journal.append(&records, true)
         };
         drop(journal);
@@ -508,37 +381,19 @@ impl JournalWriter {
         }
         Ok(())
     }
-
-    fn journal(&self) -> MutexGuard<'_, TreeJournal> {
-        lock(&self.journal)
-    }
 }
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(claiming) = self.claiming.take() {
             // It ends when what it waits for does: with the session at the latest.
-            let _ = thread.join();
+            let _ = claiming.join();
         }
     }
 }
 
 fn lock(journal: &Mutex<TreeJournal>) -> MutexGuard<'_, TreeJournal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn carry_out(order: ClaimOrder, journal: &Mutex<TreeJournal>) -> Result<(), ClaimFailure> {
-    if let Some(sync) = order.sync {
-        sync.wait().map_err(ClaimFailure::Sync)?;
-    }
-    let header = *lock(journal).header();
-    // The digests are made while others may use the journal.
-    let claims = order.claims.records(&header);
-    let records: Vec<_> = order.records.into_iter().chain(claims).collect();
-    lock(journal)
-        .append(&records, true)
-        .map_err(ClaimFailure::Journal)
 }
 
 /// Whether a directory is the one that a journal knows. Numbers of file systems aren't compared:
@@ -559,13 +414,13 @@ pub(super) struct ResumeIndex {
 #[derive(Debug, Default)]
 pub(super) struct FinishedEntries {
     path: Vec<u8>,
-    claims: Vec<Claim>,
-    /// The times of what was seen of the claims at the target.
-    seen: Vec<Option<i64>>,
+    /// A run that came to its end made any of it.
+    has_past: bool,
+    /// Entries that stand at the target as some run may have made them: the times there, and
+    /// whether they are claimed.
+    seen: HashMap<u64, (i64, bool)>,
     /// Names of directories, with what is said of them, and whether they were seen so.
-    directories: HashMap<Vec<u8>, (tree_journal::Finished, bool)>,
-    /// What stands at the target, if a run that came to its end made any of it.
-    there: Option<HashMap<Vec<u8>, Mark>>,
+    directories: HashMap<Vec<u8>, (Finished, bool)>,
 }
 
 impl FinishedEntries {
@@ -576,9 +431,9 @@ impl FinishedEntries {
             .map(|(said, _)| said.totals)
     }
 
-    /// Whether any entries are claimed.
+    /// Whether any entries may be finished.
     pub(super) fn has_entries(&self) -> bool {
-        !self.claims.is_empty() || self.there.as_ref().is_some_and(|there| !there.is_empty())
+        !self.seen.is_empty()
     }
 }
 
@@ -590,15 +445,13 @@ impl ResumeIndex {
         if !has_past && !earlier.knows_of(path) {
             return None;
         }
-        let claims = earlier.claims(path).to_vec();
-        let directories = self.earlier.finished_in(path);
+        let directories = earlier.finished_in(path);
         let directories = directories.map(|(name, said)| (name.to_vec(), (said, false)));
         Some(FinishedEntries {
             path: path.to_vec(),
-            seen: vec![None; claims.len()],
-            claims,
+            has_past,
+            seen: HashMap::new(),
             directories: directories.collect(),
-            there: has_past.then(HashMap::new),
         })
     }
 
@@ -624,18 +477,13 @@ impl ResumeIndex {
     pub(super) fn see(&self, finished: &mut FinishedEntries, name: &[u8], mark: Mark) -> bool {
         let path = &finished.path;
         let claim = self.header.claim(path, name, mark);
-        let mut is_moved = finished.there.is_some()
-            && (self.earlier.was_finished(path)
-                || is_claimed(self.earlier.past_claims(path), claim));
-        let claims = &finished.claims;
-        if let Ok(at) = claims.binary_search_by_key(&claim.entry, |c| c.entry) {
-            // Of a time in whole seconds is seen later whether it is the one that was claimed.
-            let is_so = claims[at].version == claim.version || is_coarse(mark.mtime_ns);
-            finished.seen[at] = is_so.then_some(mark.mtime_ns);
-            is_moved |= is_so;
-        }
-        if let Some(there) = &mut finished.there {
-            there.insert(name.to_vec(), mark);
+        // Of a time in whole seconds is seen later whether it is the one that was claimed.
+        let is_claimed = version_of(self.earlier.claims(path), claim)
+            .is_some_and(|version| version == claim.version || is_coarse(mark.mtime_ns));
+        let is_moved = is_claimed || self.was_made(path, claim);
+        if is_claimed || finished.has_past {
+            let seen = (mark.mtime_ns, is_claimed);
+            finished.seen.insert(claim.entry, seen);
         }
         is_moved
     }
@@ -643,26 +491,26 @@ impl ResumeIndex {
     /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
     /// made in its place.
     pub(super) fn seen_all(&self, finished: &mut FinishedEntries) {
-        let mut records = Vec::new();
+        let (path, mut records) = (&finished.path, Vec::new());
         finished.directories.retain(|name, (_, is_there)| {
             if !*is_there {
-                records.push(Record::Forget(join(&finished.path, name)));
+                records.push(Record::Forget(join(path, name)));
             }
             *is_there
         });
-        if finished.seen.contains(&None) {
-            let mut seen = finished.seen.iter();
-            let is_seen = |seen: Option<&Option<i64>>| seen.is_some_and(Option::is_some);
-            finished.claims.retain(|_| is_seen(seen.next()));
-            finished.seen.retain(Option::is_some);
-            let path = finished.path.clone();
+        let is_seen = |claim: &&Claim| {
+            let seen = finished.seen.get(&claim.entry);
+            seen.is_some_and(|(_, is_claimed)| *is_claimed)
+        };
+        let claims = self.earlier.claims(path);
+        let seen: Vec<_> = claims.iter().filter(is_seen).copied().collect();
+        if seen.len() < claims.len() {
             records.push(Record::ForgetEntries(path.clone()));
-            records.push(Record::Entries(path, finished.claims.clone()));
+            records.push(Record::Entries(path.clone(), seen));
         }
-        let mut journal = lock(&self.journal);
         if !records.is_empty() {
             // It claims nothing any more if that fails, which is told when it is used next.
-            let _ = journal.append(&records, true);
+            let _ = lock(&self.journal).append(&records, true);
         }
     }
 
@@ -673,43 +521,38 @@ impl ResumeIndex {
         let (parent, name) = split(path);
         let earlier = &self.earlier;
         let claim = self.header.claim(parent, name, there);
-        (was_broken_off(earlier) || earlier.was_finished(parent)) && looks_like(there, wanted)
+        // There may be entries that were moved and not claimed.
+        let was_broken_off = earlier.was_broken_off || earlier.has_run && !earlier.is_complete;
+        (was_broken_off || earlier.was_finished(parent)) && looks_like(there, wanted)
             || is_claimed(earlier.claims(parent), claim)
             || is_claimed(earlier.past_claims(parent), claim)
     }
 
-    /// Whether a run that came to its end made this version, and it still stands at the target.
-    fn stands(&self, finished: &FinishedEntries, name: &[u8], mark: Mark) -> bool {
-        let there = finished.there.as_ref().and_then(|there| there.get(name));
-        let path = &finished.path;
-        there.is_some_and(|there| looks_like(*there, mark))
-            && (self.earlier.was_finished(path)
-                || is_claimed(
-                    self.earlier.past_claims(path),
-                    self.header.claim(path, name, mark),
-                ))
+    /// Whether a run that came to its end made this version.
+    fn was_made(&self, directory: &[u8], claim: Claim) -> bool {
+        let earlier = &self.earlier;
+        earlier.was_finished(directory) || is_claimed(earlier.past_claims(directory), claim)
     }
 
-    /// Whether this version of an entry is finished.
+    /// Whether this version of an entry is finished, and still stands at the target.
     pub(super) fn entry(&self, finished: &FinishedEntries, path: &[u8], mark: Mark) -> bool {
         let (parent, name) = split(path);
         let claim = self.header.claim(parent, name, mark);
-        let claims = &finished.claims;
-        let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
-        at.is_ok_and(|at| {
-            claims[at].version == claim.version
-                && finished.seen[at].is_some_and(|there| is_same_time(there, mark.mtime_ns))
-        }) || self.stands(finished, name, mark)
+        let seen = finished.seen.get(&claim.entry);
+        seen.is_some_and(|(there, is_so)| {
+            let is_made = *is_so && is_claimed(self.earlier.claims(parent), claim);
+            is_same_time(*there, mark.mtime_ns) && (is_made || self.was_made(parent, claim))
+        })
     }
 }
 
 /// Whether this version is among claims, which are sorted.
 fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
-    let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
-    at.is_ok_and(|at| claims[at].version == claim.version)
+    version_of(claims, claim) == Some(claim.version)
 }
 
-/// Whether there may be entries that were moved and not claimed.
-fn was_broken_off(earlier: &Earlier) -> bool {
-    earlier.was_broken_off || earlier.has_run && !earlier.is_complete
+/// The version of an entry that is among claims.
+fn version_of(claims: &[Claim], claim: Claim) -> Option<u64> {
+    let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
+    at.ok().map(|at| claims[at].version)
 }

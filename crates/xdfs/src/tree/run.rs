@@ -23,12 +23,12 @@ use super::moving::{
     LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Polled, Report, transfer_options,
 };
 use super::name_collisions::Deferred;
-use super::namespace::{FoundName, Namespace, Pending, not_a_directory};
+use super::namespace::{FoundName, Namespace, not_a_directory};
 use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
 use super::tracker::{CompletedDirectory, DirectoryMetadata, split};
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
-use crate::paths::{Answer, Attributes, Call, FileKind, join};
+use crate::paths::{Attributes, Call, FileKind, join};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Batches of names of a source here that may wait for the packers.
@@ -115,7 +115,7 @@ pub(super) fn copy(
     run.keeps_root = root.was_there;
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
-        run.resume = Some(writer.resume_index());
+        run.resume = Some(writer.index.clone());
     }
     if !options.dry_run {
         let has_run = writer.as_ref().is_some_and(JournalWriter::has_run);
@@ -273,15 +273,15 @@ impl<'a> TreeRun<'a> {
         // A synchronisation does that when all of it is done.
         let is_durable = self.options.durability != Durability::None && provider.is_none();
         // Asked for before, so that nothing waits for it by itself.
-        let root = moving.journal.as_ref();
-        let root = root.and_then(|writer| self.ask_for_root(writer));
+        let writer = moving.journal.as_ref();
+        let root = writer.and_then(|writer| writer.ask_for_root(self.target));
         if moving.report.has_moved() && is_durable {
             self.target.start_sync().wait()?;
         }
         let Some(mut writer) = moving.journal else {
             return Ok(());
         };
-        learn_root(&mut writer, root)?;
+        writer.learn_root(root)?;
         let is_whole = !moving.report.is_stopped() && moving.report.result.failed == 0;
         let tracker = moving.report.tracker.as_mut();
         let claims = tracker.map(|tracker| tracker.take_claims());
@@ -585,17 +585,17 @@ impl<'a> TreeRun<'a> {
         if many {
             self.start_finalizing(moving)?;
         }
-        let (Some(writer), Some(tracker)) = (&mut moving.journal, &mut moving.report.tracker)
-        else {
+        let Some(writer) = &mut moving.journal else {
             return Ok(());
         };
-        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
-        if !writer.poll(moving.report)? {
-            if let Some(tracker) = &mut moving.report.tracker {
-                tracker.forgo_claims();
-            }
+        writer.poll(moving.report)?;
+        let Some(tracker) = &mut moving.report.tracker else {
             return Ok(());
+        };
+        if !writer.is_usable() {
+            tracker.forgo_claims();
         }
+        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
         if is_due && !moving.flushed {
             self.start_finalizing(moving)?;
             moving.flushed = true;
@@ -612,18 +612,13 @@ impl<'a> TreeRun<'a> {
         else {
             return Ok(());
         };
-        learn_root(writer, self.ask_for_root(writer))?;
+        writer.learn_root(writer.ask_for_root(self.target))?;
         let claims = tracker.take_claims();
         // What arrives from now on is claimed the next time.
         let is_durable = self.options.durability != Durability::None;
-        writer.order(is_durable.then(|| self.target.start_sync()), claims);
+        let sync = is_durable.then(|| self.target.start_sync());
+        writer.claim(sync, claims, moving.report);
         Ok(())
-    }
-
-    /// Asks for the number of the target, which the run made, if it isn't known.
-    fn ask_for_root(&self, writer: &JournalWriter) -> Option<Pending> {
-        let path = writer.unknown_root()?;
-        Some(self.target.start_find(path))
     }
 
     /// How packs are transferred.
@@ -800,16 +795,6 @@ impl<'a> TreeRun<'a> {
         }
         Ok(())
     }
-}
-
-/// The number of the target. Who may not look there goes on without it.
-fn learn_root(writer: &mut JournalWriter, asked: Option<Pending>) -> Result<(), Fault> {
-    match asked.map(Pending::wait) {
-        Some(Ok(Answer::Attributes(found))) => writer.learn_root(found.inode),
-        Some(Err(fault)) if fault.ends_session => return Err(fault),
-        _ => {}
-    }
-    Ok(())
 }
 
 /// The last name of a path; empty if it ends in a slash, or in no name.
