@@ -229,7 +229,7 @@ pub trait Sink: Send + fmt::Debug {
     fn discard(&mut self) -> Result<(), Fault>;
 }
 
-/// A place with paths.
+/// A place with paths. What isn't overridden is refused.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Opening a source or a sink may take long, as over a network: it is done in threads of their
     /// own. Each source and sink says for itself whether it is slow.
@@ -241,20 +241,30 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// A fault that names the path.
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault>;
+    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
+        Err(unsupported(
+            "open the source",
+            path,
+            "it can only be written",
+        ))
+    }
 
     /// Opens a sink, with the journal of an earlier attempt where there is one.
     ///
     /// # Errors
     /// A fault that names the path. [`xdfs_proto::Code::Busy`] if another transfer writes there.
-    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault>;
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        Err(only_read(&request.path))
+    }
 
     /// Checks what `open_sink` would check and tells the path that it would publish, without
     /// writing anything.
     ///
     /// # Errors
     /// The faults that `open_sink` would give, as far as they can be foreseen.
-    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault>;
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        Err(only_read(&request.path))
+    }
 
     /// Puts what is asked for beneath the directory `root` into a pack: an entry for each name of
     /// the request, in its order, one that can't be had as [`xdfs_proto::pack::Content::Failed`].
@@ -321,8 +331,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 }
 
+fn only_read(path: &[u8]) -> Fault {
+    unsupported("open the target", path, "it can only be read")
+}
+
 fn no_names(operation: &str, path: &[u8]) -> Fault {
     let cause = "this place has no names that could be looked at";
+    unsupported(operation, path, cause)
+}
+
+fn unsupported(operation: &str, path: &[u8], cause: &str) -> Fault {
     Fault::new(Code::Unsupported, operation, cause).path(path)
 }
 

@@ -1,7 +1,7 @@
 //! Targets of downloads that have no name: standard output, and nothing at all.
 
-use xdfs_proto::{Code, Fault};
-use xdfs_store::{NullSink, OpenedSink, Sink, SinkRequest, Source, Store, StreamSink};
+use xdfs_proto::Fault;
+use xdfs_store::{NullSink, OpenedSink, Sink, SinkRequest, Store, StreamSink};
 
 /// A store with exactly one sink and no source.
 #[derive(Clone, Copy, Debug)]
@@ -13,15 +13,6 @@ pub(crate) enum Nameless {
 }
 
 impl Store for Nameless {
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(Fault::new(
-            Code::Unsupported,
-            "open the source",
-            "it can only be written",
-        )
-        .path(path))
-    }
-
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let sink: Box<dyn Sink> = match self {
             Self::Null => Box::new(NullSink::new()),

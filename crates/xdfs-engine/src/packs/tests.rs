@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use xdfs_store::{LocalStore, OpenedSink, SinkRequest};
+use xdfs_store::LocalStore;
 use xdfs_sys::poll::Poller;
 
 use super::*;
@@ -14,18 +14,6 @@ use crate::environment::{System, join};
 struct Broken(Arc<Party>);
 
 impl Store for Broken {
-    fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
-    fn open_sink(&self, _: &SinkRequest) -> Result<OpenedSink, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
-    fn check_sink(&self, _: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
     fn read_pack(&self, _: &[u8], _: &PackRequest, _: &mut PackWriter) -> Result<(), Fault> {
         panic!("on purpose")
     }

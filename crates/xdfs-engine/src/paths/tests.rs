@@ -3,7 +3,6 @@
 use std::thread;
 
 use xdfs_proto::path::Call;
-use xdfs_store::{OpenedSink, SinkRequest, Source};
 use xdfs_sys::poll::Poller;
 
 use super::*;
@@ -18,18 +17,6 @@ struct Slow {
 }
 
 impl Store for Slow {
-    fn open_source(&self, _: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
-    fn open_sink(&self, _: &SinkRequest) -> Result<OpenedSink, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
-    fn check_sink(&self, _: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        Err(Fault::new(Code::Unsupported, "", ""))
-    }
-
     fn call(
         &self,
         call: &Call,

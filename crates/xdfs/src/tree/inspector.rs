@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::pack::{Content, Failures, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{LocalStore, OpenedSink, PackHow, SinkRequest, Source, Store};
+use xdfs_store::{LocalStore, PackHow, Store};
 
 use super::item::{DeferredMetadata, Item, attributes_of};
 
@@ -60,24 +60,7 @@ impl PackInspector {
     }
 }
 
-fn only_packs(path: &[u8]) -> Fault {
-    let cause = "only packs go here";
-    Fault::new(Code::Unsupported, "copy a tree", cause).path(path)
-}
-
 impl Store for PackInspector {
-    fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        Err(only_packs(path))
-    }
-
-    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        Err(only_packs(&request.path))
-    }
-
-    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        Err(only_packs(&request.path))
-    }
-
     fn packs_wait(&self, root: &[u8]) -> bool {
         !self.relaxed && LocalStore::unrooted().packs_wait(root)
     }
