@@ -28,8 +28,6 @@ pub(super) enum Event {
     Deferred(FoundName),
     /// A further name.
     Link(Link),
-    /// Directories that are in packs.
-    Directories(Vec<Vec<u8>>),
     /// A name of a file that has several: each run has to see it.
     Several(Vec<u8>),
     /// All entries of a directory were found: so many are moved, others were moved earlier.

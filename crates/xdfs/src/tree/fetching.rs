@@ -32,33 +32,29 @@ impl TreeRun<'_> {
         if self.options.dry_run {
             if !found.path.is_empty() {
                 let kind = Kind::of(attributes.kind);
-                moving.report.moved(&Item::new(found.path, kind, size));
+                moving.report.count(&Item::new(found.path, kind, size));
             }
             return Ok(());
         }
         let (is_several, link) = self.first_name(&found);
-        if let Some(tracker) = moving.report.tracker.as_mut().filter(|_| is_several) {
+        let tracker = &mut moving.report.tracker;
+        if is_several {
             tracker.keep_open(&found.path);
         }
         if let Some(link) = link {
             moving.links.push(link);
             return Ok(());
         }
-        let is_special = !found.is_directory && attributes.mode & SET_ID != 0;
-        moving.report.result.unkept += u64::from(is_special && !self.options.owner);
         if found.is_directory {
-            let metadata = Some((&attributes).into());
-            match &mut moving.report.tracker {
-                Some(tracker) => tracker.found(&found.path, (&attributes).into()),
-                None => moving.directories.push((found.path.clone(), metadata)),
-            }
+            tracker.found(&found.path, (&attributes).into());
             if found.path.is_empty() {
                 self.target.make_root()?;
-                moving
-                    .report
-                    .moved(&Item::new(Vec::new(), Kind::Directory, 0));
+                let root = Item::new(Vec::new(), Kind::Directory, 0);
+                moving.report.moved(&root);
                 return Ok(());
             }
+        } else if attributes.mode & SET_ID != 0 && !self.options.owner {
+            moving.report.result.unkept += 1;
         }
         let mark = is_file.then_some(Mark {
             kind: 0,
@@ -85,6 +81,16 @@ impl TreeRun<'_> {
             size = 0;
         }
         let bytes = ENTRY_BYTES + path.len() as u64 + size;
+        self.add_request(path, bytes, moving)
+    }
+
+    /// Adds an entry of about so many bytes to those that are asked for next.
+    pub(super) fn add_request(
+        &self,
+        path: Vec<u8>,
+        bytes: u64,
+        moving: &mut Moving<'_, '_>,
+    ) -> Result<(), Fault> {
         let name_bytes = PackRequest::name_bytes(&path);
         let begun = self.begun.load(Ordering::Relaxed);
         let pack_bytes = self.cut.pack_bytes(begun) as u64;
@@ -138,23 +144,6 @@ impl TreeRun<'_> {
             items: Vec::new(),
             inspector: Some(inspector),
         })
-    }
-
-    /// Asks again for what had no room in a pack.
-    pub(super) fn request_rest(
-        &self,
-        names: &[Vec<u8>],
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        for path in names {
-            moving.request.name_bytes += PackRequest::name_bytes(path);
-            if moving.request.name_bytes > PACK_REQUEST_BYTES_MAX {
-                self.send_request(moving)?;
-                moving.request.name_bytes = PackRequest::name_bytes(path);
-            }
-            moving.request.names.push(path.clone());
-        }
-        Ok(())
     }
 
     /// A pack that sets what is kept of a large file on the server.

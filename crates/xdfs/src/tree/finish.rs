@@ -9,14 +9,14 @@ use xdfs_proto::{Fault, Limits};
 
 use super::item::{Item, Kind};
 use super::links::{Link, sound};
-use super::moving::{PackTransfer, Packs, Report, RetryEntry, levels_above, opening};
+use super::moving::{MovingPack, PackTransfer, Packs, Report, RetryEntry, levels_above, opening};
 use super::name_collisions::{
     BothEnds, Deferred, Names, Pathed, Verdict, identity, resolve_collisions,
 };
 use super::namespace::{FoundName, LookedUp};
-use super::options::{FINALIZED_AT_ONCE, ROUNDS};
+use super::options::ROUNDS;
 use super::run::{Moving, TreeRun};
-use super::tracker::{DirectoryMetadata, split};
+use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, split};
 use super::version::mark_of;
 use crate::paths::FileKind;
 
@@ -247,87 +247,87 @@ impl TreeRun<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let mut packs = Packs::default();
-        let (mut pack, mut items) = (self.begin_pack(), Vec::new());
-        for (entry, item) in entries {
-            if !pack.entry(&entry) {
-                let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                packs.push(self.start_pack(full, std::mem::take(&mut items), overwrite)?);
-                if packs.is_full()
-                    && let Some(pack) = packs.take()
-                {
-                    self.count_pack(pack, report)?;
-                }
-                // A path is shorter than any pack.
-                let _ = pack.entry(&entry);
+        self.fill_packs(entries, overwrite, |pack| {
+            packs.push(pack);
+            match packs.is_full().then(|| packs.take()) {
+                Some(Some(pack)) => self.count_pack(pack, report),
+                _ => Ok(()),
             }
-            items.push(item);
-        }
-        if !pack.is_empty() {
-            packs.push(self.start_pack(pack.finish(), items, overwrite)?);
-        }
+        })?;
         while let Some(pack) = packs.take() {
             self.count_pack(pack, report)?;
         }
         Ok(())
     }
 
-    /// Gives large files that are there what else is kept of them. They are moved then.
-    pub(super) fn apply_metadata(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let bare = moving.large.take_bare();
-        if bare.is_empty() {
-            return Ok(());
-        }
-        let limits = Limits::default();
+    /// Puts entries that have no content into packs, and begins these.
+    fn fill_packs<'e>(
+        &self,
+        entries: impl Iterator<Item = (Entry<'e>, Item)>,
+        overwrite: bool,
+        mut begun: impl FnMut(MovingPack) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let (mut pack, mut items) = (self.begin_pack(), Vec::new());
-        for (item, kept) in bare {
-            for entry in PackReader::new(&kept, &limits).map_while(Result::ok) {
-                if !pack.entry(&entry) {
-                    let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                    let full = self.start_pack(full, std::mem::take(&mut items), true)?;
-                    self.push(full, moving)?;
-                    // It had room in a pack of its own.
-                    let _ = pack.entry(&entry);
-                }
+        for (entry, item) in entries {
+            if !pack.entry(&entry) {
+                let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
+                begun(self.start_pack(full, std::mem::take(&mut items), overwrite)?)?;
+                // A path is shorter than any pack, and so is what came in one.
+                let _ = pack.entry(&entry);
             }
             items.push(item);
         }
-        if !pack.is_empty() {
-            let last = self.start_pack(pack.finish(), items, true)?;
-            self.push(last, moving)?;
+        if pack.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        begun(self.start_pack(pack.finish(), items, overwrite)?)
+    }
+
+    /// Gives large files that are there what else is kept of them. They are moved then.
+    pub(super) fn apply_metadata(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+        let (limits, bare) = (Limits::default(), moving.large.take_bare());
+        if bare.is_empty() {
+            return Ok(());
+        }
+        let entries = bare.iter().filter_map(|(item, kept)| {
+            let entry = PackReader::new(kept, &limits).next()?.ok()?;
+            Some((entry, item.clone()))
+        });
+        self.fill_packs(entries, true, |pack| self.push(pack, moving))
     }
 
     /// What a directory is to have; `None` if there is none any more. A source here is asked now,
     /// what is known of one on the server was listed.
+    fn known_here(&self, path: &[u8]) -> Option<DirectoryMetadata> {
+        let is_here = !self.source.is_remote();
+        let found = is_here.then(|| self.source.local_attributes(path))??;
+        (found.kind == FileKind::Directory).then(|| (&found).into())
+    }
+
+    /// What a directory is given, of what it is to have.
     fn directory_metadata(
         &self,
         path: &[u8],
-        known: Option<DirectoryMetadata>,
-    ) -> Option<Metadata<'static>> {
-        let known = known.or_else(|| {
-            let found = self.source.local_attributes(path);
-            let found = found.filter(|a| !self.source.is_remote() && a.kind == FileKind::Directory);
-            found.as_ref().map(DirectoryMetadata::from)
-        })?;
+        directory: &Directory,
+        known: DirectoryMetadata,
+    ) -> Metadata<'static> {
         let is_kept = path.is_empty() && self.keeps_root;
         // Systems without modes have none to give.
         let has_mode = self.source.is_remote() || cfg!(unix);
+        let mode = u16::try_from(directory.mode(known.mode)).ok();
         let (uid, gid) = known.owner;
         let owner = Owner {
             uid,
             gid,
             names: None,
         };
-        Some(Metadata {
-            mode: u16::try_from(known.mode)
-                .ok()
-                .filter(|_| has_mode && !is_kept),
+        Metadata {
+            mode: mode.filter(|_| has_mode && !is_kept),
             mtime_ns: Some(known.mtime_ns),
             // Those below have got theirs with their names.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
             ..Metadata::default()
-        })
+        }
     }
 
     /// Begins to set what is known of directories in which nothing more is made. One such pack is
@@ -339,34 +339,26 @@ impl TreeRun<'_> {
         }
         let mut pack = self.begin_pack();
         let mut directories = Vec::new();
-        while directories.len() < FINALIZED_AT_ONCE
-            && let Some(directory) = moving.completed.front_mut()
-        {
-            let metadata = match directory.is_absent {
-                true => None,
-                false => self.directory_metadata(&directory.path, directory.known),
-            };
-            let is_there = metadata.is_some();
-            if let Some(mut metadata) = metadata {
-                let mode = metadata.mode.map(|mode| directory.mode(mode.into()));
-                metadata.mode = mode.and_then(|mode| u16::try_from(mode).ok());
-                directory.mtime_ns = metadata.mtime_ns;
-                if !pack.entry(&Entry {
-                    path: &directory.path,
-                    metadata,
+        while let Some(CompletedDirectory { path, directory }) = moving.completed.front_mut() {
+            let known = directory.known.or_else(|| self.known_here(path));
+            let known = known.filter(|_| !directory.is_absent);
+            directory.known = known;
+            if let Some(known) = known
+                && !pack.entry(&Entry {
+                    path,
+                    metadata: self.directory_metadata(path, directory, known),
                     content: Content::Attributes,
-                }) {
-                    break;
-                }
+                })
+            {
+                break;
             }
-            let Some(directory) = moving.completed.pop_front() else {
+            let Some(completed) = moving.completed.pop_front() else {
                 break;
             };
-            if is_there {
-                directories.push(directory);
-            } else if let Some(tracker) = &mut moving.report.tracker {
+            match known {
+                Some(_) => directories.push(completed),
                 // It was not made, or is gone or something else by now.
-                tracker.closed(directory, false);
+                None => moving.report.tracker.closed(completed, false),
             }
         }
         if !directories.is_empty() {
@@ -397,13 +389,10 @@ impl TreeRun<'_> {
                 Err(fault) => Some(fault),
             };
             if let Some(fault) = fault {
-                moving
-                    .report
-                    .failed(&directory.path, &fault.clone().path(&directory.path));
+                let fault = fault.clone().path(&directory.path);
+                moving.report.unset(&directory.path, &fault);
             }
-            if let Some(tracker) = &mut moving.report.tracker {
-                tracker.closed(directory, fault.is_none());
-            }
+            moving.report.tracker.closed(directory, fault.is_none());
         }
         Ok(())
     }
@@ -411,25 +400,11 @@ impl TreeRun<'_> {
     /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
     /// that aren't complete are left as they are.
     pub(super) fn finalize_directories(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let is_stopped = moving.report.is_stopped();
-        let Some(tracker) = &mut moving.report.tracker else {
-            // Those below first.
-            let directories = std::mem::take(&mut moving.directories);
-            let entries = directories.iter().rev().filter_map(|(path, known)| {
-                let entry = Entry {
-                    path,
-                    // It is gone, or something else by now.
-                    metadata: self.directory_metadata(path, *known)?,
-                    content: Content::Attributes,
-                };
-                let item = Item::of(&entry);
-                Some((entry, item))
-            });
-            return self.apply(entries, self.options.overwrite, moving.report);
-        };
+        let tracker = &mut moving.report.tracker;
         moving.completed.extend(tracker.take_completed());
-        if !is_stopped {
-            moving.completed.extend(tracker.take_rest());
+        if !moving.report.is_stopped() {
+            let rest = moving.report.tracker.take_rest();
+            moving.completed.extend(rest);
         }
         loop {
             self.end_finalizing(moving)?;

@@ -1,6 +1,6 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -70,15 +70,6 @@ pub(super) fn opening<'p>(path: &'p [u8], found: &Attributes) -> Option<Entry<'p
     })
 }
 
-/// What became of the wait for the next thing.
-pub(super) enum Polled<T> {
-    Given(T),
-    /// Nothing came for a while.
-    Quiet,
-    /// Nothing more comes, or the observer wants no more.
-    Ended,
-}
-
 /// Counts and tells.
 pub(super) struct Report<'a> {
     observer: &'a mut dyn Observer,
@@ -86,18 +77,18 @@ pub(super) struct Report<'a> {
     began: Instant,
     told: Instant,
     stopped: bool,
-    /// Which directories are whole, if that is wanted.
-    pub(super) tracker: Option<Tracker>,
+    /// Which directories are whole.
+    pub(super) tracker: Tracker,
     /// What failed and may pass, while it is kept.
     again: Option<Vec<RetryEntry>>,
     /// Entries that stand at the target may be those that an earlier run moved.
     has_run: bool,
     /// Something failed that may stand under its name all the same.
     has_doubts: bool,
-    /// Digests of paths that were not moved, and why: while several names of a file are kept.
-    lost: Option<HashMap<u64, Code>>,
-    /// Digests of the paths of directories that were not made, while they aren't followed.
-    unmade: HashSet<u64>,
+    /// Digests of paths that were not moved, and why: of directories, and while several names of a
+    /// file are kept of all.
+    lost: HashMap<u64, Code>,
+    keeps_lost: bool,
     random: RandomState,
     /// What has the kind, the size and the time of an entry is taken for it.
     pub(super) marks_suffice: bool,
@@ -112,21 +103,21 @@ impl<'a> Report<'a> {
             began: now,
             told: now,
             stopped: false,
-            tracker: None,
+            tracker: Tracker::default(),
             again: None,
             has_run: false,
             has_doubts: false,
-            lost: None,
-            unmade: HashSet::new(),
+            lost: HashMap::new(),
+            keeps_lost: false,
             random: RandomState::new(),
             marks_suffice: true,
         }
     }
 
-    /// Follows the directories from now on, for a journal if there is one.
+    /// Remembers what is moved, for a journal if there is one, and what is to be tried again.
     pub(super) fn track(&mut self, journal: bool, has_run: bool) {
-        self.tracker = Some(Tracker::new(journal));
-        self.again = Some(Vec::new());
+        self.tracker = Tracker::new(journal);
+        self.keep_retries();
         self.has_run = has_run;
     }
 
@@ -146,6 +137,20 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn moved(&mut self, item: &Item) {
+        let totals = self.count(item);
+        match item.kind {
+            Kind::File | Kind::Other => {
+                self.tracker.settled(&item.path, Ok((totals, item.mark)));
+            }
+            // Each run has to see which file it belongs to.
+            Kind::Link => self.tracker.settled(&item.path, Ok((totals, None))),
+            Kind::Directory => self.tracker.made(&item.path, true),
+            Kind::Attributes | Kind::Unheard => {}
+        }
+    }
+
+    /// Counts what is moved, or would be.
+    pub(super) fn count(&mut self, item: &Item) -> Totals {
         let mut totals = Totals::default();
         match item.kind {
             Kind::File => totals.files = 1,
@@ -159,15 +164,7 @@ impl<'a> Report<'a> {
         result.directories += totals.directories;
         result.others += totals.others;
         result.bytes += totals.bytes;
-        if let Some(tracker) = &mut self.tracker {
-            match item.kind {
-                Kind::File | Kind::Other => tracker.settled(&item.path, Ok((totals, item.mark))),
-                // Each run has to see which file it belongs to.
-                Kind::Link => tracker.settled(&item.path, Ok((totals, None))),
-                Kind::Directory => tracker.made(&item.path, true),
-                Kind::Attributes | Kind::Unheard => {}
-            }
-        }
+        totals
     }
 
     /// An earlier run finished this.
@@ -199,7 +196,7 @@ impl<'a> Report<'a> {
     /// What is known of an entry couldn't be set. Of a directory that wasn't made it is told why.
     pub(super) fn unset(&mut self, path: &[u8], fault: &Fault) {
         let is_missing = fault.code == Code::NotFound;
-        if !(is_missing && self.unmade.contains(&self.random.hash_one(path))) {
+        if !(is_missing && self.why_lost(path).is_some()) {
             self.failed(path, fault);
         }
     }
@@ -212,14 +209,7 @@ impl<'a> Report<'a> {
         mark: Option<Mark>,
         fault: Fault,
     ) {
-        let Some(tracker) = &mut self.tracker else {
-            if is_directory {
-                self.unmade.insert(self.random.hash_one(path));
-            }
-            self.fail_permanently(path, &fault);
-            return;
-        };
-        let is_directory = is_directory || tracker.knows(path);
+        let is_directory = is_directory || self.tracker.knows(path);
         let is_there = fault.code == Code::AlreadyExists && !is_directory;
         let is_ours = is_there && self.has_run && mark.is_some();
         // An earlier run may have set the mode of the directory, which was whole.
@@ -230,11 +220,8 @@ impl<'a> Report<'a> {
         {
             let path = path.to_vec();
             again.push(RetryEntry { path, mark, fault });
-        } else if is_directory {
-            tracker.made(path, false);
-            self.failed(path, &fault);
         } else {
-            self.fail_permanently(path, &fault);
+            self.lose(path, is_directory, &fault);
         }
     }
 
@@ -278,34 +265,34 @@ impl<'a> Report<'a> {
 
     /// An entry wasn't moved, and isn't tried again.
     pub(super) fn fail_permanently(&mut self, path: &[u8], fault: &Fault) {
-        match &mut self.tracker {
-            Some(tracker) if tracker.knows(path) => tracker.made(path, false),
-            Some(tracker) => tracker.settled(path, Err(())),
-            None => {}
+        self.lose(path, self.tracker.knows(path), fault);
+    }
+
+    fn lose(&mut self, path: &[u8], is_directory: bool, fault: &Fault) {
+        match is_directory {
+            true => self.tracker.made(path, false),
+            false => self.tracker.settled(path, Err(())),
         }
-        if let Some(lost) = &mut self.lost {
-            lost.insert(self.random.hash_one(path), fault.code);
+        if self.keeps_lost || is_directory {
+            self.lost.insert(self.random.hash_one(path), fault.code);
         }
         self.failed(path, fault);
     }
 
-    /// Paths that are lost are remembered from now on.
+    /// All paths that are lost are remembered from now on.
     pub(super) fn remember_lost(&mut self) {
-        self.lost.get_or_insert_default();
+        self.keeps_lost = true;
     }
 
     /// Why an entry wasn't moved; `None` if it was, or an earlier run had done that.
     pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
-        let lost = self.lost.as_ref()?;
-        lost.get(&self.random.hash_one(path)).copied()
+        self.lost.get(&self.random.hash_one(path)).copied()
     }
 
     /// A directory isn't moved, nor anything in it.
     pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
-        if let Some(tracker) = &mut self.tracker {
-            tracker.listed(path, 0, &Totals::default(), true);
-            tracker.made(path, false);
-        }
+        self.tracker.listed(path, 0, &Totals::default(), true);
+        self.tracker.made(path, false);
         self.failed(path, fault);
     }
 
@@ -335,26 +322,22 @@ impl<'a> Report<'a> {
     pub(super) fn next<T>(&mut self, given: &mpsc::Receiver<T>) -> Option<T> {
         loop {
             match self.poll(given) {
-                Polled::Given(next) => return Some(next),
-                Polled::Quiet => {}
-                Polled::Ended => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                next => return next.ok(),
             }
         }
     }
 
     /// Likewise, and returns when nothing came for a while.
-    pub(super) fn poll<T>(&mut self, given: &mpsc::Receiver<T>) -> Polled<T> {
+    pub(super) fn poll<T>(&mut self, given: &mpsc::Receiver<T>) -> Result<T, RecvTimeoutError> {
         if self.stopped {
-            return Polled::Ended;
+            return Err(RecvTimeoutError::Disconnected);
         }
-        match given.recv_timeout(PROGRESS_INTERVAL) {
-            Ok(next) => Polled::Given(next),
-            Err(RecvTimeoutError::Timeout) => {
-                self.progress();
-                Polled::Quiet
-            }
-            Err(RecvTimeoutError::Disconnected) => Polled::Ended,
+        let next = given.recv_timeout(PROGRESS_INTERVAL);
+        if let Err(RecvTimeoutError::Timeout) = next {
+            self.progress();
         }
+        next
     }
 
     pub(super) fn progress(&mut self) {

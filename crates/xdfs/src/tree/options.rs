@@ -26,7 +26,7 @@ pub(super) const PACKS_MAX: usize = 11;
 pub(super) const LARGE_MAX: usize = 4;
 /// How often what failed is tried again when everything else is moved, if the fault may pass.
 pub(super) const ROUNDS: u32 = 2;
-/// Complete directories whose metadata are set at once.
+/// Complete directories from which on their metadata are set, while other things go on.
 pub(super) const FINALIZED_AT_ONCE: usize = 512;
 /// Round-trip time from which a path is long.
 pub(super) const LONG_PATH: Duration = Duration::from_millis(2);

@@ -54,7 +54,6 @@ impl TreeRun<'_> {
         };
         let mut pack = self.begin_pack();
         while let Ok(batch) = next() {
-            let mut directories = Vec::new();
             for found in batch {
                 // Who finds the names is not to wait for a place for them.
                 if self.is_stopped() {
@@ -73,9 +72,6 @@ impl TreeRun<'_> {
                     self.hand_over(&mut pack, feed);
                     added = source.add(&found.path, &mut pack);
                 }
-                if found.is_directory {
-                    directories.push(found.path.clone());
-                }
                 match added {
                     Added::Done => {
                         let begun = self.begun.load(Ordering::Relaxed);
@@ -91,9 +87,6 @@ impl TreeRun<'_> {
                         feed.tell(Event::Unread(found, fault));
                     }
                 }
-            }
-            if !directories.is_empty() {
-                feed.tell(Event::Directories(directories));
             }
         }
         self.hand_over(&mut pack, feed);

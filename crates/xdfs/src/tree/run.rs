@@ -2,8 +2,9 @@
 //! server: what is found goes into packs or moves by itself, and what came of it is counted.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +21,12 @@ use super::item::{DeferredMetadata, Item};
 use super::journal::{self, JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
 use super::moving::{
-    LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Polled, Report, transfer_options,
+    LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Report, transfer_options,
 };
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace, not_a_directory};
 use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
-use super::tracker::{CompletedDirectory, DirectoryMetadata, split};
+use super::tracker::{CompletedDirectory, split};
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
 use crate::paths::{Attributes, Call, FileKind, join};
@@ -168,8 +169,6 @@ pub(super) struct Moving<'r, 'o> {
     made_directory: Option<Vec<u8>>,
     /// Further names of files.
     pub(super) links: Vec<Link>,
-    /// Directories that are set at the end, if they aren't followed.
-    pub(super) directories: Vec<(Vec<u8>, Option<DirectoryMetadata>)>,
     /// Directories in which nothing more is made.
     pub(super) completed: VecDeque<CompletedDirectory>,
     /// Those that are being set.
@@ -193,7 +192,6 @@ impl<'r, 'o> Moving<'r, 'o> {
             is_in_pack: false,
             made_directory: None,
             links: Vec::new(),
-            directories: Vec::new(),
             completed: VecDeque::new(),
             finalizing: None,
             journal,
@@ -283,9 +281,8 @@ impl<'a> TreeRun<'a> {
         };
         writer.learn_root(root)?;
         let is_whole = !moving.report.is_stopped() && moving.report.result.failed == 0;
-        let tracker = moving.report.tracker.as_mut();
-        let claims = tracker.map(|tracker| tracker.take_claims());
-        writer.finish(is_whole, claims.unwrap_or_default(), moving.report)
+        let claims = moving.report.tracker.take_claims();
+        writer.finish(is_whole, claims, moving.report)
     }
 
     /// Moves what the provider names, or else what is found from `roots` on.
@@ -350,9 +347,9 @@ impl<'a> TreeRun<'a> {
     ) -> Result<(), Fault> {
         loop {
             match moving.report.poll(events) {
-                Polled::Given(event) => self.on_event(event, moving)?,
-                Polled::Quiet => {}
-                Polled::Ended => return Ok(()),
+                Ok(event) => self.on_event(event, moving)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             self.poll_background(moving)?;
         }
@@ -367,7 +364,9 @@ impl<'a> TreeRun<'a> {
             }
             Event::Pack { memory, items, .. } if self.options.dry_run => {
                 self.spares.give(memory);
-                items.iter().for_each(|item| moving.report.moved(item));
+                for item in &items {
+                    moving.report.count(item);
+                }
             }
             Event::Pack {
                 memory,
@@ -379,24 +378,16 @@ impl<'a> TreeRun<'a> {
             }
             Event::Large(path) if self.options.dry_run => {
                 let size = self.source.local_attributes(&path).map_or(0, |a| a.size);
-                moving.report.moved(&Item::large(path, size, None));
+                moving.report.count(&Item::large(path, size, None));
             }
             Event::Large(path) => {
                 self.start_large(Item::large(path, 0, None), None, moving)?;
             }
             Event::Deferred(found) => moving.deferred.add(found),
             Event::Link(link) => moving.links.push(link),
-            Event::Directories(paths) => {
-                if moving.report.tracker.is_none() {
-                    let directories = paths.into_iter().map(|path| (path, None));
-                    moving.directories.extend(directories);
-                }
-            }
-            Event::Several(path) => {
-                if let Some(tracker) = &mut moving.report.tracker {
-                    tracker.keep_open(&path);
-                }
-            }
+            // Nothing is followed that isn't made.
+            Event::Several(_) | Event::Listed { .. } if self.options.dry_run => {}
+            Event::Several(path) => moving.report.tracker.keep_open(&path),
             Event::Listed {
                 directory,
                 entries,
@@ -404,9 +395,8 @@ impl<'a> TreeRun<'a> {
                 is_well,
             } => {
                 moving.report.resumed(&taken);
-                if let Some(tracker) = &mut moving.report.tracker {
-                    tracker.listed(&directory, entries, &taken, is_well);
-                }
+                let tracker = &mut moving.report.tracker;
+                tracker.listed(&directory, entries, &taken, is_well);
             }
             Event::Unread(found, fault) => {
                 moving
@@ -484,8 +474,10 @@ impl<'a> TreeRun<'a> {
                 }
             }
         }
-        let rest = inspector.names.get(count..).unwrap_or_default();
-        self.request_rest(rest, moving)?;
+        // What had no room in the pack is asked for again.
+        for path in inspector.names.get(count..).unwrap_or_default() {
+            self.add_request(path.clone(), 0, moving)?;
+        }
         moving.is_in_pack = is_nested;
         moving.report.progress();
         Ok(())
@@ -562,10 +554,8 @@ impl<'a> TreeRun<'a> {
     /// What is done from time to time while the tree is moved: takes what has ended, sets what is
     /// known of complete directories, and has claims made. Waits for nothing that is far away.
     fn poll_background(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let Some(tracker) = &mut moving.report.tracker else {
-            return Ok(());
-        };
-        moving.completed.extend(tracker.take_completed());
+        let completed = moving.report.tracker.take_completed();
+        moving.completed.extend(completed);
         let many = moving.completed.len() >= FINALIZED_AT_ONCE;
         if !many && moving.ticked.elapsed() < TICK {
             return Ok(());
@@ -589,9 +579,7 @@ impl<'a> TreeRun<'a> {
             return Ok(());
         };
         writer.poll(moving.report)?;
-        let Some(tracker) = &mut moving.report.tracker else {
-            return Ok(());
-        };
+        let tracker = &mut moving.report.tracker;
         if !writer.is_usable() {
             tracker.forgo_claims();
         }
@@ -608,12 +596,11 @@ impl<'a> TreeRun<'a> {
 
     /// Has what was moved so far made durable and claimed.
     fn claim(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let (Some(writer), Some(tracker)) = (&mut moving.journal, &mut moving.report.tracker)
-        else {
+        let Some(writer) = &mut moving.journal else {
             return Ok(());
         };
         writer.learn_root(writer.ask_for_root(self.target))?;
-        let claims = tracker.take_claims();
+        let claims = moving.report.tracker.take_claims();
         // What arrives from now on is claimed the next time.
         let is_durable = self.options.durability != Durability::None;
         let sync = is_durable.then(|| self.target.start_sync());

@@ -13,22 +13,24 @@ use crate::paths::Attributes;
 /// What the owner of a directory needs to make something in it.
 pub(super) const OWNER_ALL: u32 = 0o700;
 
-/// What is known of a directory that isn't complete.
+/// What is known of a directory.
 #[derive(Debug, Default)]
-struct Directory {
-    /// Entries that were given out; `None` until all are.
+pub(super) struct Directory {
+    /// Entries that were given out; `None` until all are, and where nobody tells.
     expected: Option<u64>,
     settled: u64,
     /// Its own entry is settled.
     is_made: bool,
     /// Something in it failed, or has to be looked at again by a later run.
     is_open: bool,
-    /// Its own entry failed.
-    is_absent: bool,
+    /// It wasn't made, and something else may have its name: nothing is set.
+    pub(super) is_absent: bool,
     /// Something in it failed.
     has_failed: bool,
     totals: Totals,
-    known: Option<DirectoryMetadata>,
+    /// What is to be set, if the source has told it.
+    pub(super) known: Option<DirectoryMetadata>,
+    /// To be claimed if the directory itself can't be.
     entries: Entries,
 }
 
@@ -36,6 +38,14 @@ impl Directory {
     fn fail(&mut self) {
         self.is_open = true;
         self.has_failed = true;
+    }
+
+    /// The mode that it is given. Who owns it may go on in it as long as something is left to do.
+    pub(super) fn mode(&self, mode: u32) -> u32 {
+        match self.has_failed {
+            true => mode | OWNER_ALL,
+            false => mode,
+        }
     }
 }
 
@@ -69,26 +79,7 @@ impl From<&Attributes> for DirectoryMetadata {
 #[derive(Debug)]
 pub(super) struct CompletedDirectory {
     pub(super) path: Vec<u8>,
-    pub(super) known: Option<DirectoryMetadata>,
-    /// The time that it is given.
-    pub(super) mtime_ns: Option<i64>,
-    totals: Totals,
-    is_open: bool,
-    /// It wasn't made, and something else may have its name: nothing is set.
-    pub(super) is_absent: bool,
-    has_failed: bool,
-    /// To be claimed if the directory itself can't be.
-    entries: Entries,
-}
-
-impl CompletedDirectory {
-    /// The mode that it is given. Who owns it may go on in it as long as something is left to do.
-    pub(super) fn mode(&self, mode: u32) -> u32 {
-        match self.has_failed {
-            true => mode | OWNER_ALL,
-            false => mode,
-        }
-    }
+    pub(super) directory: Directory,
 }
 
 /// What can be claimed as soon as it is durable.
@@ -226,14 +217,7 @@ impl Tracker {
 
     /// The metadata of a complete directory are set, or could not be.
     pub(super) fn closed(&mut self, completed: CompletedDirectory, is_well: bool) {
-        let CompletedDirectory {
-            path,
-            mtime_ns,
-            totals,
-            is_open,
-            entries,
-            ..
-        } = completed;
+        let CompletedDirectory { path, directory } = completed;
         let is_spoiled = self.spoiled.remove(&path);
         if !is_well {
             let mut above: &[u8] = &path;
@@ -251,7 +235,7 @@ impl Tracker {
             return;
         }
         // The whole tree has no claim: its journal goes when nothing is left to do.
-        if is_well && !is_open && !is_spoiled && !path.is_empty() {
+        if is_well && !directory.is_open && !is_spoiled && !path.is_empty() {
             let first = [&path, &b"/"[..]].concat();
             while let Some((below, _)) = self.finished.range(first.clone()..).next()
                 && below.starts_with(&first)
@@ -259,9 +243,13 @@ impl Tracker {
                 let below = below.clone();
                 self.finished.remove(&below);
             }
-            self.finished.insert(path, Finished { totals, mtime_ns });
-        } else if !entries.marks.is_empty() {
-            self.loose.push((path, entries));
+            let finished = Finished {
+                totals: directory.totals,
+                mtime_ns: directory.known.map(|known| known.mtime_ns),
+            };
+            self.finished.insert(path, finished);
+        } else if !directory.entries.marks.is_empty() {
+            self.loose.push((path, directory.entries));
         }
     }
 
@@ -289,15 +277,13 @@ impl Tracker {
         let rest = std::mem::take(&mut self.directories).into_iter();
         let rest = rest.filter(|(_, directory)| directory.is_made);
         let mut rest: Vec<_> = rest
-            .map(|(path, directory)| CompletedDirectory {
-                path,
-                known: directory.known,
-                mtime_ns: directory.known.map(|known| known.mtime_ns),
-                totals: directory.totals,
-                is_open: true,
-                is_absent: directory.is_absent,
-                has_failed: true,
-                entries: directory.entries,
+            .map(|(path, mut directory)| {
+                // A synchronisation lists for itself, and sets whatever it tried to make.
+                let is_listed = directory.expected.is_some();
+                directory.is_open = true;
+                directory.has_failed = is_listed;
+                directory.is_absent &= is_listed;
+                CompletedDirectory { path, directory }
             })
             .collect();
         rest.sort_by(|a, b| b.path.cmp(&a.path));
@@ -305,9 +291,6 @@ impl Tracker {
     }
 
     fn directory(&mut self, path: &[u8]) -> &mut Directory {
-        if !self.directories.contains_key(path) {
-            self.directories.insert(path.to_vec(), Directory::default());
-        }
         self.directories.entry(path.to_vec()).or_default()
     }
 
@@ -322,20 +305,15 @@ impl Tracker {
             if !is_whole {
                 return;
             }
-            let Some((owned, directory)) = self.directories.remove_entry(path) else {
+            let Some((owned, mut directory)) = self.directories.remove_entry(path) else {
                 return;
             };
-            let mut totals = directory.totals;
-            totals.directories += 1;
+            directory.totals.directories += 1;
+            let (totals, is_open) = (directory.totals, directory.is_open);
+            let has_failed = directory.has_failed;
             self.completed.push(CompletedDirectory {
                 path: owned,
-                known: directory.known,
-                mtime_ns: directory.known.map(|known| known.mtime_ns),
-                totals,
-                is_open: directory.is_open,
-                is_absent: directory.is_absent,
-                has_failed: directory.has_failed,
-                entries: directory.entries,
+                directory,
             });
             if path.is_empty() {
                 return;
@@ -344,8 +322,8 @@ impl Tracker {
             let above = self.directory(path);
             above.settled += 1;
             above.totals.add(&totals);
-            above.is_open |= directory.is_open;
-            above.has_failed |= directory.has_failed;
+            above.is_open |= is_open;
+            above.has_failed |= has_failed;
         }
     }
 }

@@ -576,5 +576,5 @@ fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut 
     } else {
         0
     };
-    report.moved(&Item::new(path.to_vec(), kind, bytes));
+    report.count(&Item::new(path.to_vec(), kind, bytes));
 }
