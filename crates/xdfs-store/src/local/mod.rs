@@ -28,12 +28,22 @@ pub use file_systems::Party;
 pub use pack::{Added, PackChange, PackHow, PackRules, PackSource};
 pub use store::LocalStore;
 
+use std::path::Path;
+
 use xdfs_proto::Fault;
 use xdfs_proto::pack::{Entry, Failures, Keep, PackRequest, PackWriter};
-use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_sys::fs::SyncKind;
 
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
+
+/// What stands under a path of the user's own, by one call of the system; with `follow` what a
+/// symbolic link leads to. `None` if nothing does, or nobody tells.
+#[must_use]
+pub fn look(path: &Path, follow: bool) -> Option<Attributes> {
+    let meta = xdfs_sys::fs::meta_at(path, follow);
+    meta.ok().as_ref().map(calls::attributes)
+}
 
 impl LocalStore {
     /// Removes a directory with everything in it, as [`Call::RemoveTree`] does. `removed` is called

@@ -198,6 +198,19 @@ pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&file.metadata()?))
 }
 
+/// What the system knows of what stands under a path; with `follow` of what a symbolic link leads
+/// to.
+///
+/// # Errors
+/// What the system says.
+pub fn meta_at(path: &Path, follow: bool) -> io::Result<Meta> {
+    let meta = match follow {
+        true => fs::metadata(path)?,
+        false => fs::symlink_metadata(path)?,
+    };
+    Ok(meta_from(&meta))
+}
+
 pub(super) fn meta_from(meta: &fs::Metadata) -> Meta {
     let kind = if meta.is_file() {
         FileKind::Regular

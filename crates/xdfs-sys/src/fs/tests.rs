@@ -167,3 +167,18 @@ mod unix {
         assert!(space_left(&file).is_none_or(|bytes| bytes > 0));
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_path_is_looked_at_with_and_without_the_link_that_it_names() {
+    let temp = tempfile::tempdir().unwrap();
+    let (path, link) = (temp.path().join("file"), temp.path().join("link"));
+    std::fs::write(&path, "12345").unwrap();
+    let file = meta(&std::fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!(meta_at(&path, false).unwrap(), file);
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    assert_eq!(meta_at(&link, true).unwrap(), file);
+    assert_eq!(meta_at(&link, false).unwrap().kind, FileKind::Symlink);
+    let error = meta_at(&temp.path().join("none"), true).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+}

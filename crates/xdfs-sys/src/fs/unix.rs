@@ -208,6 +208,19 @@ pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&rustix::fs::fstat(file)?))
 }
 
+/// What the system knows of what stands under a path, by one call; with `follow` of what a symbolic
+/// link leads to.
+///
+/// # Errors
+/// What the system says.
+pub fn meta_at(path: &Path, follow: bool) -> io::Result<Meta> {
+    let stat = match follow {
+        true => rustix::fs::stat(path)?,
+        false => rustix::fs::lstat(path)?,
+    };
+    Ok(meta_from(&stat))
+}
+
 /// Whether a file belongs to the user whom this process acts for.
 #[must_use]
 pub fn is_ours(meta: &Meta) -> bool {

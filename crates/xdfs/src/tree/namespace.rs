@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Mark;
-use xdfs_store::{LocalStore, Store as _};
+use xdfs_store::{LocalStore, Store as _, local};
 
 use super::version::mark_of;
 use crate::client::{Client, path_bytes};
@@ -350,49 +350,8 @@ impl<'a> Namespace<'a> {
     }
 
     /// What the system here says of an entry. One call: a store would open its directory first.
-    #[cfg(unix)]
     pub(super) fn local_attributes(&self, path: &[u8]) -> Option<Attributes> {
-        use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-        let at = self.local_path(path);
         // The user named the root: a link there is followed.
-        let meta = match path.is_empty() {
-            true => std::fs::metadata(at),
-            false => std::fs::symlink_metadata(at),
-        };
-        let meta = meta.ok()?;
-        let file_type = meta.file_type();
-        let kind = match file_type {
-            _ if file_type.is_file() => FileKind::File,
-            _ if file_type.is_dir() => FileKind::Directory,
-            _ if file_type.is_symlink() => FileKind::Symlink,
-            _ if file_type.is_fifo() => FileKind::Fifo,
-            _ => FileKind::Other,
-        };
-        let time = |seconds: i64, ns| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
-        Some(Attributes {
-            kind,
-            size: meta.len(),
-            allocated: meta.blocks().saturating_mul(512),
-            mode: meta.mode() & 0o7777,
-            uid: meta.uid(),
-            gid: meta.gid(),
-            links: meta.nlink(),
-            device: meta.dev(),
-            inode: meta.ino(),
-            atime_ns: time(meta.atime(), meta.atime_nsec()),
-            mtime_ns: time(meta.mtime(), meta.mtime_nsec()),
-            ctime_ns: time(meta.ctime(), meta.ctime_nsec()),
-        })
-    }
-
-    /// What the system here says of an entry.
-    #[cfg(not(unix))]
-    pub(super) fn local_attributes(&self, path: &[u8]) -> Option<Attributes> {
-        match path.is_empty() {
-            true => self.find_root(),
-            false => self.start_look(path).found(),
-        }
-        .ok()
-        .flatten()
+        local::look(&self.local_path(path), path.is_empty())
     }
 }
