@@ -16,92 +16,79 @@ use super::moving::{MovingPack, PackTransfer};
 use super::namespace::FoundName;
 use super::options::{Durability, SET_ID, SMALL_BYTES_MAX};
 use super::run::{Moving, TreeRun};
+use super::version::mark_of;
 use crate::paths::FileKind;
 
 /// Bytes of an entry of a pack beside its path and content, about.
 const ENTRY_BYTES: u64 = 32;
 
-impl TreeRun<'_> {
+impl Moving<'_, '_> {
     /// Where an entry goes: into a pack, or by itself.
-    pub(super) fn sort(&self, found: FoundName, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let Some(attributes) = self.source.attributes(&found) else {
+    pub(super) fn sort(&mut self, found: FoundName) -> Result<(), Fault> {
+        let Some(attributes) = self.run.source.attributes(&found) else {
             return Ok(());
         };
         let is_file = attributes.kind == FileKind::File;
         let size = if is_file { attributes.size } else { 0 };
-        if self.options.dry_run {
+        if self.run.options.dry_run {
             if !found.path.is_empty() {
                 let kind = Kind::of(attributes.kind);
-                moving.report.count(&Item::new(found.path, kind, size));
+                self.report.count(&Item::new(found.path, kind, size));
             }
             return Ok(());
         }
-        let (is_several, link) = self.first_name(&found);
-        let tracker = &mut moving.report.tracker;
+        let (is_several, link) = self.run.first_name(&found);
+        let tracker = &mut self.report.tracker;
         if is_several {
             tracker.keep_open(&found.path);
         }
         if let Some(link) = link {
-            moving.links.push(link);
+            self.links.push(link);
             return Ok(());
         }
         if found.is_directory {
             tracker.found(&found.path, (&attributes).into());
             if found.path.is_empty() {
-                self.target.make_root()?;
+                self.run.target.make_root()?;
                 let root = Item::new(Vec::new(), Kind::Directory, 0);
-                moving.report.moved(&root);
+                self.report.moved(&root);
                 return Ok(());
             }
-        } else if attributes.mode & SET_ID != 0 && !self.options.owner {
-            moving.report.result.unkept += 1;
+        } else if attributes.mode & SET_ID != 0 && !self.run.options.owner {
+            self.report.result.unkept += 1;
         }
-        let mark = is_file.then_some(Mark {
-            kind: 0,
-            size,
-            mtime_ns: attributes.mtime_ns,
-        });
-        self.request(found.path, mark, moving)
+        let mark = mark_of(&attributes).filter(|_| is_file);
+        self.request(found.path, mark)
     }
 
     /// Fetches an entry: a file that is known to be large by itself, others by the next pack.
-    pub(super) fn request(
-        &self,
-        path: Vec<u8>,
-        file: Option<Mark>,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
+    pub(super) fn request(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
         let mut size = file.map_or(0, |file| file.size);
         if size > u64::from(SMALL_BYTES_MAX) {
             // A listing doesn't say all that may be kept of a file: an answer to a request does.
-            if !self.options.keeps_more() {
+            if !self.run.options.keeps_more() {
                 let item = Item::large(path, size, file.map(|file| file.mtime_ns));
-                return self.start_large(item, None, moving);
+                return self.start_large(item, None);
             }
             size = 0;
         }
         let bytes = ENTRY_BYTES + path.len() as u64 + size;
-        self.add_request(path, bytes, moving)
+        self.add_request(path, bytes)
     }
 
     /// Adds an entry of about so many bytes to those that are asked for next.
-    pub(super) fn add_request(
-        &self,
-        path: Vec<u8>,
-        bytes: u64,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
+    pub(super) fn add_request(&mut self, path: Vec<u8>, bytes: u64) -> Result<(), Fault> {
         let name_bytes = PackRequest::name_bytes(&path);
-        let begun = self.begun.load(Ordering::Relaxed);
-        let pack_bytes = self.cut.pack_bytes(begun) as u64;
-        let request = &moving.request;
+        let begun = self.run.begun.load(Ordering::Relaxed);
+        let pack_bytes = self.run.cut.pack_bytes(begun) as u64;
+        let request = &self.request;
         if !request.is_empty()
             && (request.bytes + bytes > pack_bytes
                 || request.name_bytes + name_bytes > PACK_REQUEST_BYTES_MAX)
         {
-            self.send_request(moving)?;
+            self.send_request()?;
         }
-        let request = &mut moving.request;
+        let request = &mut self.request;
         request.bytes += bytes;
         request.name_bytes += name_bytes;
         request.names.push(path);
@@ -109,18 +96,22 @@ impl TreeRun<'_> {
     }
 
     /// Asks for the names that were gathered.
-    pub(super) fn send_request(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        if moving.request.is_empty() {
+    pub(super) fn send_request(&mut self) -> Result<(), Fault> {
+        if self.request.is_empty() {
             return Ok(());
         }
-        let names = std::mem::take(&mut moving.request).names;
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        let relaxed = self.options.durability == Durability::None;
-        let inspector = PackInspector::new(names, self.options.keeps_more(), relaxed);
-        let pack = self.start_request(Arc::new(inspector), moving.overwrite)?;
-        self.push(pack, moving)
+        let names = std::mem::take(&mut self.request).names;
+        self.run.begun.fetch_add(1, Ordering::Relaxed);
+        let relaxed = self.run.options.durability == Durability::None;
+        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed);
+        let pack = self
+            .run
+            .start_request(Arc::new(inspector), self.overwrite)?;
+        self.push(pack)
     }
+}
 
+impl TreeRun<'_> {
     fn start_request(
         &self,
         inspector: Arc<PackInspector>,
@@ -152,7 +143,7 @@ impl TreeRun<'_> {
         let pack = self.start_request(Arc::clone(&inspector), false)?;
         pack.transfer.wait()?;
         match inspector.lock().pop() {
-            Some(Received::Large(.., Some(kept))) => Ok(kept),
+            Some(Received::Large(_, Some(kept))) => Ok(kept),
             Some(Received::Failed(_, fault)) => Err(fault),
             _ => {
                 let cause = "it is not a large file any more";

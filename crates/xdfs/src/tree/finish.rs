@@ -1,15 +1,15 @@
 //! What follows when the names of a tree were found: what failed is tried again, names that may
 //! collide and further names of files come, and directories get their metadata.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackReader};
-use xdfs_proto::{Fault, Limits};
+use xdfs_proto::Fault;
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner};
 
 use super::item::{Item, Kind};
 use super::links::{Link, sound};
-use super::moving::{MovingPack, PackTransfer, Packs, Report, RetryEntry, levels_above, opening};
+use super::moving::{PackTransfer, Packs, Report, RetryEntry, levels_above, opening};
 use super::name_collisions::{
     BothEnds, Deferred, Names, Pathed, Verdict, identity, resolve_collisions,
 };
@@ -45,39 +45,34 @@ impl BothEnds for TreeRun<'_> {
     }
 }
 
-impl TreeRun<'_> {
+impl Moving<'_, '_> {
     /// Tries again what failed and may pass.
-    pub(super) fn retry(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
+    pub(super) fn retry(&mut self) -> Result<(), Fault> {
         for round in 1..=ROUNDS {
-            if moving.report.is_stopped() {
+            if self.report.is_stopped() {
                 break;
             }
-            let (again, ours) = moving.report.take_retries(round == ROUNDS);
+            let (again, ours) = self.report.take_retries(round == ROUNDS);
             if again.is_empty() && ours.is_empty() {
                 break;
             }
             let levels = levels_above(again.iter().chain(&ours));
-            self.grant_owner_access(levels, moving.report)?;
-            self.move_again(again, self.options.overwrite, moving)?;
-            let ours = self.find_ours(ours, moving.report)?;
-            self.move_again(ours, true, moving)?;
+            self.run.grant_owner_access(levels, self.report)?;
+            self.move_again(again, self.run.options.overwrite)?;
+            let ours = self.run.find_ours(ours, self.report)?;
+            self.move_again(ours, true)?;
         }
         Ok(())
     }
 
-    fn move_again(
-        &self,
-        entries: Vec<RetryEntry>,
-        overwrite: bool,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
+    fn move_again(&mut self, entries: Vec<RetryEntry>, overwrite: bool) -> Result<(), Fault> {
         if entries.is_empty() {
             return Ok(());
         }
-        moving.overwrite = overwrite;
-        if self.source.is_remote() {
+        self.overwrite = overwrite;
+        if self.run.source.is_remote() {
             for RetryEntry { path, mark, .. } in entries {
-                self.request(path, mark, moving)?;
+                self.request(path, mark)?;
             }
         } else {
             // What is in a directory is tried by itself.
@@ -88,16 +83,155 @@ impl TreeRun<'_> {
                     is_directory: false,
                     attributes: None,
                 });
-            let unkept = self.unkept.load(Ordering::Relaxed);
-            self.pass(found.collect(), None, moving)?;
+            let unkept = self.run.unkept.load(Ordering::Relaxed);
+            self.pass(found.collect(), None)?;
             // They were counted the first time.
-            self.unkept.store(unkept, Ordering::Relaxed);
+            self.run.unkept.store(unkept, Ordering::Relaxed);
         }
-        self.drain(moving)?;
-        moving.overwrite = self.options.overwrite;
+        self.drain()?;
+        self.overwrite = self.run.options.overwrite;
         Ok(())
     }
 
+    /// Moves the names that waited, if they mean nothing else at the target.
+    pub(super) fn move_deferred(&mut self) -> Result<(), Fault> {
+        while !self.deferred.is_empty() && !self.report.is_stopped() {
+            let mut roots = Vec::new();
+            for (found, verdict) in self.run.next_round(&mut self.deferred)? {
+                match verdict {
+                    Ok(()) => roots.push(found),
+                    Err(fault) if found.is_directory => {
+                        self.report.fail_directory(&found.path, &fault)
+                    }
+                    Err(fault) => self.report.fail_permanently(&found.path, &fault),
+                }
+            }
+            self.report.keep_retries();
+            self.pass(roots, None)?;
+            self.drain()?;
+            self.retry()?;
+        }
+        Ok(())
+    }
+
+    /// Gives files their further names. What was moved has its first names by now.
+    pub(super) fn link(&mut self) -> Result<(), Fault> {
+        let mut late = Deferred::default();
+        let (alike, mut links): (Vec<_>, Vec<_>) = std::mem::take(&mut self.links)
+            .into_iter()
+            .partition(|link| self.deferred.has_kind(&link.path));
+        alike.into_iter().for_each(|link| late.add(link));
+        loop {
+            self.run
+                .make_links(std::mem::take(&mut links), self.report)?;
+            if late.is_empty() || self.report.is_stopped() {
+                return Ok(());
+            }
+            for (link, verdict) in self.run.next_round(&mut late)? {
+                match verdict {
+                    Ok(()) => links.push(link),
+                    Err(fault) => self.report.fail_permanently(&link.path, &fault),
+                }
+            }
+        }
+    }
+
+    /// Gives large files that are there what else is kept of them. They are moved then.
+    pub(super) fn apply_metadata(&mut self) -> Result<(), Fault> {
+        for (item, kept) in self.large.take_bare() {
+            let length = kept.len();
+            let pack = self.run.start_pack((kept, length), vec![item], true)?;
+            self.push(pack)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to set what is known of directories in which nothing more is made. One such pack is
+    /// under way at a time: those below have to be set before those above, since one above may
+    /// take away the right to get there.
+    pub(super) fn start_finalizing(&mut self) -> Result<(), Fault> {
+        if self.finalizing.is_some() || self.completed.is_empty() {
+            return Ok(());
+        }
+        let mut pack = self.run.begin_pack();
+        let mut directories = Vec::new();
+        while let Some(CompletedDirectory { path, directory }) = self.completed.front_mut() {
+            let known = directory.known.or_else(|| self.run.known_here(path));
+            let known = known.filter(|_| !directory.is_absent);
+            directory.known = known;
+            if let Some(known) = known
+                && !pack.entry(&Entry {
+                    path,
+                    metadata: self.run.directory_metadata(path, directory, known),
+                    content: Content::Attributes,
+                })
+            {
+                break;
+            }
+            let Some(completed) = self.completed.pop_front() else {
+                break;
+            };
+            match known {
+                Some(_) => directories.push(completed),
+                // It was not made, or is gone or something else by now.
+                None => self.report.tracker.closed(completed, false),
+            }
+        }
+        if !directories.is_empty() {
+            let pack = self.run.start_pack(pack.finish(), Vec::new(), true)?;
+            let is_ended = matches!(pack.transfer, PackTransfer::Ended(_));
+            self.finalizing = Some((pack.transfer, directories));
+            if is_ended {
+                return self.end_finalizing();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the directories that are being set.
+    pub(super) fn end_finalizing(&mut self) -> Result<(), Fault> {
+        let Some((transfer, directories)) = self.finalizing.take() else {
+            return Ok(());
+        };
+        let ended = transfer.wait();
+        if let Err(fault) = &ended
+            && fault.ends_session
+        {
+            return Err(fault.clone());
+        }
+        for (number, directory) in (0..).zip(directories) {
+            let fault = match &ended {
+                Ok(failures) => failures.of(number),
+                Err(fault) => Some(fault),
+            };
+            if let Some(fault) = fault {
+                let fault = fault.clone().path(&directory.path);
+                self.report.unset(&directory.path, &fault);
+            }
+            self.report.tracker.closed(directory, fault.is_none());
+        }
+        Ok(())
+    }
+
+    /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
+    /// that aren't complete are left as they are.
+    pub(super) fn finalize_directories(&mut self) -> Result<(), Fault> {
+        let is_stopped = self.report.is_stopped();
+        let tracker = &mut self.report.tracker;
+        self.completed.extend(tracker.take_completed());
+        if !is_stopped {
+            self.completed.extend(tracker.take_rest());
+        }
+        self.end_finalizing()?;
+        while !self.completed.is_empty() {
+            self.start_finalizing()?;
+            self.end_finalizing()?;
+        }
+        Ok(())
+    }
+}
+
+impl TreeRun<'_> {
     /// Of entries that stand at the target, those that an earlier run moved there without claiming
     /// them, by their size and time. The others are failures.
     fn find_ours(
@@ -130,41 +264,20 @@ impl TreeRun<'_> {
 
     /// Gives the owner of directories at the target what is needed to go on in them. They get their
     /// modes when they are complete.
-    fn grant_owner_access(
+    fn grant_owner_access<'p>(
         &self,
-        levels: Vec<Vec<Vec<u8>>>,
+        levels: impl Iterator<Item = BTreeSet<&'p [u8]>>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         for level in levels {
-            let found = self.target.look_up(level.iter().map(Vec::as_slice));
-            let closed = level.iter().zip(found).filter_map(|(path, found)| {
+            let found = self.target.look_up(level.iter().copied());
+            let closed = level.into_iter().zip(found).filter_map(|(path, found)| {
                 let is_kept = path.is_empty() && self.keeps_root;
                 let entry = opening(path, &found.ok()??).filter(|_| !is_kept)?;
                 // What can't be seen or set is told by what is made in it.
-                Some((entry, Item::new(path.clone(), Kind::Unheard, 0)))
+                Some((entry, Item::new(path.to_vec(), Kind::Unheard, 0)))
             });
             self.apply(closed, true, report)?;
-        }
-        Ok(())
-    }
-
-    /// Moves the names that waited, if they mean nothing else at the target.
-    pub(super) fn move_deferred(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        while !moving.deferred.is_empty() && !moving.report.is_stopped() {
-            let mut roots = Vec::new();
-            for (found, verdict) in self.next_round(&mut moving.deferred)? {
-                match verdict {
-                    Ok(()) => roots.push(found),
-                    Err(fault) if found.is_directory => {
-                        moving.report.fail_directory(&found.path, &fault)
-                    }
-                    Err(fault) => moving.report.fail_permanently(&found.path, &fault),
-                }
-            }
-            moving.report.keep_retries();
-            self.pass(roots, None, moving)?;
-            self.drain(moving)?;
-            self.retry(moving)?;
         }
         Ok(())
     }
@@ -178,27 +291,6 @@ impl TreeRun<'_> {
         let paths: Vec<_> = round.iter().map(Pathed::path).collect();
         let verdicts = resolve_collisions(self, &paths)?;
         Ok(round.into_iter().zip(verdicts).collect())
-    }
-
-    /// Gives files their further names. What was moved has its first names by now.
-    pub(super) fn link(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let mut late = Deferred::default();
-        let (alike, links): (Vec<_>, Vec<_>) = std::mem::take(&mut moving.links)
-            .into_iter()
-            .partition(|link| moving.deferred.has_kind(&link.path));
-        self.make_links(links, moving.report)?;
-        alike.into_iter().for_each(|link| late.add(link));
-        while !late.is_empty() && !moving.report.is_stopped() {
-            let mut links = Vec::new();
-            for (link, verdict) in self.next_round(&mut late)? {
-                match verdict {
-                    Ok(()) => links.push(link),
-                    Err(fault) => moving.report.fail_permanently(&link.path, &fault),
-                }
-            }
-            self.make_links(links, moving.report)?;
-        }
-        Ok(())
     }
 
     /// Gives files these further names.
@@ -247,53 +339,28 @@ impl TreeRun<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
         let mut packs = Packs::default();
-        self.fill_packs(entries, overwrite, |pack| {
-            packs.push(pack);
-            match packs.is_full().then(|| packs.take()) {
-                Some(Some(pack)) => self.count_pack(pack, report),
-                _ => Ok(()),
-            }
-        })?;
-        while let Some(pack) = packs.take() {
-            self.count_pack(pack, report)?;
-        }
-        Ok(())
-    }
-
-    /// Puts entries that have no content into packs, and begins these.
-    fn fill_packs<'e>(
-        &self,
-        entries: impl Iterator<Item = (Entry<'e>, Item)>,
-        overwrite: bool,
-        mut begun: impl FnMut(MovingPack) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
         let (mut pack, mut items) = (self.begin_pack(), Vec::new());
         for (entry, item) in entries {
             if !pack.entry(&entry) {
                 let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                begun(self.start_pack(full, std::mem::take(&mut items), overwrite)?)?;
-                // A path is shorter than any pack, and so is what came in one.
+                packs.push(self.start_pack(full, std::mem::take(&mut items), overwrite)?);
+                if packs.is_full()
+                    && let Some(pack) = packs.take()
+                {
+                    self.count_pack(pack, report)?;
+                }
+                // A path is shorter than any pack.
                 let _ = pack.entry(&entry);
             }
             items.push(item);
         }
-        if pack.is_empty() {
-            return Ok(());
+        if !pack.is_empty() {
+            packs.push(self.start_pack(pack.finish(), items, overwrite)?);
         }
-        begun(self.start_pack(pack.finish(), items, overwrite)?)
-    }
-
-    /// Gives large files that are there what else is kept of them. They are moved then.
-    pub(super) fn apply_metadata(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let (limits, bare) = (Limits::default(), moving.large.take_bare());
-        if bare.is_empty() {
-            return Ok(());
+        while let Some(pack) = packs.take() {
+            self.count_pack(pack, report)?;
         }
-        let entries = bare.iter().filter_map(|(item, kept)| {
-            let entry = PackReader::new(kept, &limits).next()?.ok()?;
-            Some((entry, item.clone()))
-        });
-        self.fill_packs(entries, true, |pack| self.push(pack, moving))
+        Ok(())
     }
 
     /// What a directory is to have; `None` if there is none any more. A source here is asked now,
@@ -327,92 +394,6 @@ impl TreeRun<'_> {
             // Those below have got theirs with their names.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
             ..Metadata::default()
-        }
-    }
-
-    /// Begins to set what is known of directories in which nothing more is made. One such pack is
-    /// under way at a time: those below have to be set before those above, since one above may
-    /// take away the right to get there.
-    pub(super) fn start_finalizing(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        if moving.finalizing.is_some() || moving.completed.is_empty() {
-            return Ok(());
-        }
-        let mut pack = self.begin_pack();
-        let mut directories = Vec::new();
-        while let Some(CompletedDirectory { path, directory }) = moving.completed.front_mut() {
-            let known = directory.known.or_else(|| self.known_here(path));
-            let known = known.filter(|_| !directory.is_absent);
-            directory.known = known;
-            if let Some(known) = known
-                && !pack.entry(&Entry {
-                    path,
-                    metadata: self.directory_metadata(path, directory, known),
-                    content: Content::Attributes,
-                })
-            {
-                break;
-            }
-            let Some(completed) = moving.completed.pop_front() else {
-                break;
-            };
-            match known {
-                Some(_) => directories.push(completed),
-                // It was not made, or is gone or something else by now.
-                None => moving.report.tracker.closed(completed, false),
-            }
-        }
-        if !directories.is_empty() {
-            let pack = self.start_pack(pack.finish(), Vec::new(), true)?;
-            let is_ended = matches!(pack.transfer, PackTransfer::Ended(_));
-            moving.finalizing = Some((pack.transfer, directories));
-            if is_ended {
-                return self.end_finalizing(moving);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the directories that are being set.
-    pub(super) fn end_finalizing(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let Some((transfer, directories)) = moving.finalizing.take() else {
-            return Ok(());
-        };
-        let ended = transfer.wait();
-        if let Err(fault) = &ended
-            && fault.ends_session
-        {
-            return Err(fault.clone());
-        }
-        for (number, directory) in (0..).zip(directories) {
-            let fault = match &ended {
-                Ok(failures) => failures.of(number),
-                Err(fault) => Some(fault),
-            };
-            if let Some(fault) = fault {
-                let fault = fault.clone().path(&directory.path);
-                moving.report.unset(&directory.path, &fault);
-            }
-            moving.report.tracker.closed(directory, fault.is_none());
-        }
-        Ok(())
-    }
-
-    /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
-    /// that aren't complete are left as they are.
-    pub(super) fn finalize_directories(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let tracker = &mut moving.report.tracker;
-        moving.completed.extend(tracker.take_completed());
-        if !moving.report.is_stopped() {
-            let rest = moving.report.tracker.take_rest();
-            moving.completed.extend(rest);
-        }
-        loop {
-            self.end_finalizing(moving)?;
-            let left = moving.completed.len();
-            self.start_finalizing(moving)?;
-            if moving.finalizing.is_none() && moving.completed.len() == left {
-                return Ok(());
-            }
         }
     }
 }

@@ -12,8 +12,8 @@ use super::item::{DeferredMetadata, Item, attributes_of};
 #[derive(Debug)]
 pub(super) enum Received {
     Moved(Item),
-    /// Its path, its size, the time of its last change, and what else is kept of it.
-    Large(Vec<u8>, u64, Option<i64>, DeferredMetadata),
+    /// It comes by itself; with what else is kept of it.
+    Large(Item, DeferredMetadata),
     Failed(Vec<u8>, Fault),
 }
 
@@ -82,9 +82,9 @@ impl Store for PackInspector {
             }
             received.push(match entry.content {
                 Content::Large(size) => {
-                    let mtime_ns = entry.metadata.mtime_ns;
+                    let item = Item::large(entry.path.to_vec(), size, entry.metadata.mtime_ns);
                     let kept = self.keeps_more.then(|| attributes_of(&entry));
-                    Received::Large(entry.path.to_vec(), size, mtime_ns, kept)
+                    Received::Large(item, kept)
                 }
                 Content::Failed(fault) => Received::Failed(entry.path.to_vec(), fault),
                 _ => Received::Moved(Item::of(&entry)),

@@ -59,20 +59,16 @@ impl Item {
 
     /// What is moved by an entry.
     pub(super) fn of(entry: &Entry<'_>) -> Self {
-        let (kind, bytes) = match entry.content {
-            Content::File(bytes) => (Kind::File, bytes.len() as u64),
-            Content::Directory => (Kind::Directory, 0),
-            Content::Attributes => (Kind::Attributes, 0),
-            Content::HardLink(_) => (Kind::Link, 0),
-            _ => (Kind::Other, 0),
+        let (kind, bytes, marked) = match entry.content {
+            Content::File(bytes) => (Kind::File, bytes.len() as u64, Some(0)),
+            Content::Symlink(_) => (Kind::Other, 0, Some(1)),
+            Content::Fifo => (Kind::Other, 0, Some(2)),
+            Content::Directory => (Kind::Directory, 0, None),
+            Content::Attributes => (Kind::Attributes, 0, None),
+            Content::HardLink(_) => (Kind::Link, 0, None),
+            _ => (Kind::Other, 0, None),
         };
-        let kind_number = match entry.content {
-            Content::File(_) => Some(0),
-            Content::Symlink(_) => Some(1),
-            Content::Fifo => Some(2),
-            _ => None,
-        };
-        let mark = kind_number.zip(entry.metadata.mtime_ns);
+        let mark = marked.zip(entry.metadata.mtime_ns);
         Self {
             path: entry.path.to_vec(),
             kind,

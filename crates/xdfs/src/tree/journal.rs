@@ -47,7 +47,7 @@ pub(super) struct JournalWriter {
     /// Makes what was moved durable and claims it, beside what goes on.
     claiming: Option<Claiming>,
     /// It takes claims.
-    is_usable: bool,
+    pub(super) is_usable: bool,
     /// The target is at the server.
     is_remote: bool,
     due: Instant,
@@ -172,16 +172,6 @@ fn key(
 }
 
 impl JournalWriter {
-    /// Whether claims can be made.
-    pub(super) fn is_usable(&self) -> bool {
-        self.is_usable
-    }
-
-    /// Whether what stands at the target may be the work of an earlier run.
-    pub(super) fn has_run(&self) -> bool {
-        self.index.earlier.has_run
-    }
-
     /// Where the tree went before, if that and the source, which has this number, still are what
     /// they were. Otherwise the journal is cleared.
     pub(super) fn earlier_root(
@@ -438,6 +428,11 @@ impl FinishedEntries {
 }
 
 impl ResumeIndex {
+    /// Whether what stands at the target may be the work of an earlier run.
+    pub(super) fn has_run(&self) -> bool {
+        self.earlier.has_run
+    }
+
     /// What the journal says of a directory; `None` if nothing.
     pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries> {
         let earlier = &self.earlier;

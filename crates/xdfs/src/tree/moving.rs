@@ -1,6 +1,6 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
-use super::options::{LARGE_MAX, PACKS_MAX, TreeOptions};
+use super::options::{LARGE_MAX, PACKS_MAX};
 use super::tracker::{OWNER_ALL, Tracker};
 use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
 use crate::paths::{Attributes, FileKind};
-use crate::transfer::{Transfer, TransferOptions};
+use crate::transfer::Transfer;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,24 +36,19 @@ pub(super) struct RetryEntry {
 
 /// The directories above entries that could not be made, or not replaced: those above first, one
 /// level after the other.
-pub(super) fn levels_above<'a>(again: impl Iterator<Item = &'a RetryEntry>) -> Vec<Vec<Vec<u8>>> {
-    let mut levels: Vec<BTreeSet<Vec<u8>>> = Vec::new();
+pub(super) fn levels_above<'a>(
+    again: impl Iterator<Item = &'a RetryEntry>,
+) -> impl Iterator<Item = BTreeSet<&'a [u8]>> {
+    let mut levels: BTreeMap<usize, BTreeSet<&[u8]>> = BTreeMap::new();
     for RetryEntry { path, fault, .. } in again {
-        if !matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
-            continue;
-        }
-        let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
-        for (level, at) in std::iter::once(0).chain(slashes).enumerate() {
-            if levels.len() <= level {
-                levels.push(BTreeSet::new());
-            }
-            if !levels[level].contains(&path[..at]) {
-                levels[level].insert(path[..at].to_vec());
+        if matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
+            let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+            for (level, at) in std::iter::once(0).chain(slashes).enumerate() {
+                levels.entry(level).or_default().insert(&path[..at]);
             }
         }
     }
-    let levels = levels.into_iter();
-    levels.map(|level| level.into_iter().collect()).collect()
+    levels.into_values()
 }
 
 /// What gives the owner of a directory back the right to make something in it, if it isn't there.
@@ -590,18 +585,6 @@ fn may_pass(fault: &Fault) -> bool {
             fault.code,
             Code::Busy | Code::DeadlineExceeded | Code::IntegrityMismatch | Code::SourceChanged
         )
-}
-
-/// How a pack, or a large file, is transferred.
-pub(super) fn transfer_options(options: &TreeOptions) -> TransferOptions {
-    TransferOptions {
-        rate_bytes_per_s_max: options.rate_bytes_per_s_max,
-        overwrite: options.overwrite,
-        digest: options.digest,
-        resume: !options.begin_anew,
-        verify_resumed: options.verify_resumed,
-        ..TransferOptions::default()
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Mark;
@@ -40,20 +41,17 @@ impl Pending {
         match self {
             Self::Here(store, call) => {
                 let mut names = Vec::new();
-                let answer = store.call(&call, &mut |part| {
+                let mut answer = store.call(&call, &mut |part| {
                     if let Answer::Entries { entries, .. } = part {
                         names.extend(entries);
                     }
                     Ok(())
                 })?;
-                Ok(match answer {
-                    Answer::Entries { entries, cursor } => {
-                        names.extend(entries);
-                        let entries = names;
-                        Answer::Entries { entries, cursor }
-                    }
-                    answer => answer,
-                })
+                if let Answer::Entries { entries, .. } = &mut answer {
+                    names.append(entries);
+                    *entries = names;
+                }
+                Ok(answer)
             }
             Self::There(call) => call.wait(),
             Self::Names(listing) => Ok(Answer::Entries {
@@ -103,11 +101,6 @@ pub(super) fn odd_answer() -> Fault {
     Fault::new(Code::ProtocolViolation, "look at a tree", cause).ending_session()
 }
 
-pub(super) fn not_a_directory(path: &[u8]) -> Fault {
-    let cause = "not a directory";
-    Fault::new(Code::NotDirectory, "copy a tree", cause).path(path)
-}
-
 impl<'a> Namespace<'a> {
     /// A tree on this machine.
     pub(super) fn local(root: Vec<u8>) -> Self {
@@ -152,14 +145,6 @@ impl<'a> Namespace<'a> {
         // A name that this system can't have was not found on it.
         let whole = xdfs_sys::fs::path_from_bytes(&self.path(path));
         whole.unwrap_or_default()
-    }
-
-    /// A fault with the side of this end.
-    pub(super) fn sided(&self, fault: Fault) -> Fault {
-        match self.client {
-            Some(_) => fault.remote(),
-            None => fault,
-        }
     }
 
     /// Makes a call with whole paths.
@@ -218,6 +203,30 @@ impl<'a> Namespace<'a> {
             Ok(_) => Err(odd_answer()),
             Err(fault) if fault.code == Code::NotFound => Ok(None),
             Err(fault) => Err(fault),
+        }
+    }
+
+    /// The root, which is a directory if there is anything. On the server that takes about
+    /// `round_trip`.
+    pub(super) fn find_directory(&self, round_trip: &mut Duration) -> LookedUp {
+        let began = Instant::now();
+        let root = self.find_root()?;
+        if self.is_remote() {
+            *round_trip = began.elapsed();
+        }
+        match &root {
+            Some(root) if root.kind != FileKind::Directory => Err(self.not_a_directory()),
+            _ => Ok(root),
+        }
+    }
+
+    /// The fault of a root that is something else.
+    pub(super) fn not_a_directory(&self) -> Fault {
+        let fault = Fault::new(Code::NotDirectory, "copy a tree", "not a directory");
+        let fault = fault.path(&self.root);
+        match self.is_remote() {
+            true => fault.remote(),
+            false => fault,
         }
     }
 

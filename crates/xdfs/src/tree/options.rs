@@ -109,7 +109,6 @@ impl TreeOptions {
 /// How packs are cut for a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackSizes {
-    pack_bytes_max: usize,
     pub(super) is_long: bool,
 }
 
@@ -118,20 +117,15 @@ impl PackSizes {
     /// its time there waited for a processor.
     pub(super) fn new(client: &Client, round_trip: Duration) -> Self {
         let is_long = !client.is_local() && round_trip >= LONG_PATH;
-        let pack_bytes_max = if is_long {
-            PACK_BYTES_LONG
-        } else {
-            PACK_BYTES_SHORT
-        };
-        Self {
-            pack_bytes_max,
-            is_long,
-        }
+        Self { is_long }
     }
 
     /// Bytes of the pack of this number.
     pub(super) fn pack_bytes(self, number: usize) -> usize {
         let doubled = PACK_BYTES_FIRST << number.min(8);
-        doubled.min(self.pack_bytes_max)
+        doubled.min(match self.is_long {
+            true => PACK_BYTES_LONG,
+            false => PACK_BYTES_SHORT,
+        })
     }
 }

@@ -20,16 +20,14 @@ use super::inspector::Received;
 use super::item::{DeferredMetadata, Item};
 use super::journal::{self, JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
-use super::moving::{
-    LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Report, transfer_options,
-};
+use super::moving::{LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Report};
 use super::name_collisions::Deferred;
-use super::namespace::{FoundName, Namespace, not_a_directory};
+use super::namespace::{FoundName, Namespace};
 use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
 use super::tracker::{CompletedDirectory, split};
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
-use crate::paths::{Attributes, Call, FileKind, join};
+use crate::paths::{Call, FileKind, join};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Batches of names of a source here that may wait for the packers.
@@ -59,19 +57,14 @@ pub(super) fn copy(
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
     client.prepare_packs();
-    let began = Instant::now();
-    let found = source.find_root()?;
-    let mut round_trip = began.elapsed();
-    let Some(attributes) = found else {
+    let mut round_trip = Duration::ZERO;
+    let Some(attributes) = source.find_directory(&mut round_trip)? else {
         let cause = match source.is_remote() {
             true => "no such directory on the server",
             false => "no such directory",
         };
         return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source.root()));
     };
-    if attributes.kind != FileKind::Directory {
-        return Err(source.sided(not_a_directory(source.root())));
-    }
     let mut report = Report::new(observer);
     let began = Instant::now();
     let there = named.find_root();
@@ -92,35 +85,36 @@ pub(super) fn copy(
         })?,
         None => None,
     };
-    let new_root = |path, inode, was_there| Root {
-        path,
-        inode,
+    let mut root = Root {
+        path: named.root().to_vec(),
+        inode: 0,
         source_inode,
-        was_there,
+        was_there: false,
     };
-    let root = match (earlier, &there) {
-        (Some(root), _) => root,
-        (None, Ok(Some(found))) if is_directory(Some(found)) => {
-            let path = join(named.root(), last_name(source.root()));
-            let was_there = named.is_remote() && path == named.root();
-            new_root(path, if was_there { found.inode } else { 0 }, was_there)
+    match (earlier, &there) {
+        (Some(earlier), _) => root = earlier,
+        (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
+            root.path = join(named.root(), last_name(source.root()));
+            if named.is_remote() && root.path == named.root() {
+                (root.inode, root.was_there) = (found.inode, true);
+            }
         }
-        (None, Ok(Some(_))) => return Err(named.sided(not_a_directory(named.root()))),
+        (None, Ok(Some(_))) => return Err(named.not_a_directory()),
         // Why it can't be looked at here is told when it is made.
-        (None, Ok(None) | Err(_)) => new_root(named.root().to_vec(), 0, false),
-    };
+        (None, Ok(None) | Err(_)) => {}
+    }
     report.result.target.clone_from(&root.path);
     let target = named.with_root(root.path.clone());
     let cut = PackSizes::new(client, round_trip);
     let mut run = TreeRun::new(client, source, &target, options, cut);
     run.keeps_root = root.was_there;
+    let (mut claims, mut has_run) = (false, false);
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
+        (claims, has_run) = (writer.is_usable, writer.index.has_run());
         run.resume = Some(writer.index.clone());
     }
     if !options.dry_run {
-        let has_run = writer.as_ref().is_some_and(JournalWriter::has_run);
-        let claims = writer.as_ref().is_some_and(JournalWriter::is_usable);
         report.track(claims, has_run);
     }
     let root = FoundName {
@@ -156,6 +150,7 @@ pub(super) struct TreeRun<'a> {
 
 /// What is under way.
 pub(super) struct Moving<'r, 'o> {
+    pub(super) run: &'r TreeRun<'r>,
     pub(super) report: &'r mut Report<'o>,
     pub(super) packs: Packs,
     pub(super) large: LargeFiles,
@@ -174,31 +169,393 @@ pub(super) struct Moving<'r, 'o> {
     /// Those that are being set.
     pub(super) finalizing: Option<(PackTransfer, Vec<CompletedDirectory>)>,
     pub(super) journal: Option<JournalWriter>,
-    /// What was complete when claims became due is being set.
-    flushed: bool,
     ticked: Instant,
     /// Names that others may be taken for.
     pub(super) deferred: Deferred<FoundName>,
 }
 
 impl<'r, 'o> Moving<'r, 'o> {
-    fn new(report: &'r mut Report<'o>, overwrite: bool, journal: Option<JournalWriter>) -> Self {
+    fn new(
+        run: &'r TreeRun<'r>,
+        report: &'r mut Report<'o>,
+        journal: Option<JournalWriter>,
+    ) -> Self {
         Self {
+            run,
             report,
             packs: Packs::default(),
             large: LargeFiles::default(),
             request: NextRequest::default(),
-            overwrite,
+            overwrite: run.options.overwrite,
             is_in_pack: false,
             made_directory: None,
             links: Vec::new(),
             completed: VecDeque::new(),
             finalizing: None,
             journal,
-            flushed: false,
             ticked: Instant::now(),
             deferred: Deferred::default(),
         }
+    }
+
+    fn drive(
+        mut self,
+        roots: Vec<FoundName>,
+        provider: Option<&Provider<'_>>,
+    ) -> Result<(), Fault> {
+        self.pass(roots, provider)?;
+        self.drain()?;
+        if self.run.options.dry_run || self.report.is_stopped() && self.journal.is_none() {
+            return Ok(());
+        }
+        self.retry()?;
+        self.move_deferred()?;
+        if !self.report.is_stopped() {
+            self.report.give_up_retries();
+            // What was moved has its first names by now.
+            self.link()?;
+        }
+        self.finalize_directories()?;
+        // A synchronisation does that when all of it is done.
+        let is_durable = self.run.options.durability != Durability::None && provider.is_none();
+        // Asked for before, so that nothing waits for it by itself.
+        let writer = self.journal.as_ref();
+        let root = writer.and_then(|writer| writer.ask_for_root(self.run.target));
+        if self.report.has_moved() && is_durable {
+            self.run.target.start_sync().wait()?;
+        }
+        let Some(mut writer) = self.journal.take() else {
+            return Ok(());
+        };
+        writer.learn_root(root)?;
+        let is_whole = !self.report.is_stopped() && self.report.result.failed == 0;
+        let claims = self.report.tracker.take_claims();
+        writer.finish(is_whole, claims, self.report)
+    }
+
+    /// Moves what the provider names, or else what is found from `roots` on.
+    pub(super) fn pass(
+        &mut self,
+        roots: Vec<FoundName>,
+        provider: Option<&Provider<'_>>,
+    ) -> Result<(), Fault> {
+        let run = self.run;
+        let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
+        let queue = Mutex::new(queue);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let (scanners, packers, waiting) = match (run.source.is_remote(), run.cut.is_long) {
+            (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
+            (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
+            (false, _) => (1, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING),
+        };
+        let (sender, events) = mpsc::sync_channel(waiting);
+        let feed = Feed {
+            packers: (packers > 0).then_some(found),
+            events: sender,
+        };
+        thread::scope(|scope| {
+            for _ in 0..packers {
+                let queue = &queue;
+                // With the other end of their queue they would wait for themselves.
+                let events = Feed {
+                    packers: None,
+                    events: feed.events.clone(),
+                };
+                scope.spawn(move || run.build_packs(queue, &events));
+            }
+            if let Some(provide) = provider {
+                let feed = feed.clone();
+                scope.spawn(move || provide(run, &feed));
+            } else {
+                for root in roots.iter().rev().filter(|root| root.is_directory) {
+                    run.unlisted.push(root.path.clone());
+                }
+                feed.entries(roots);
+                for _ in 0..scanners {
+                    let feed = feed.clone();
+                    scope.spawn(move || run.scan(&feed));
+                }
+            }
+            drop(feed);
+            let result = self.take_events(&events);
+            if result.is_err() || self.report.is_stopped() {
+                // The others end when nobody takes what they find.
+                run.stop.store(true, Ordering::Relaxed);
+                run.unlisted.wake();
+            }
+            drop(events);
+            result
+        })
+    }
+
+    fn take_events(&mut self, events: &mpsc::Receiver<Event>) -> Result<(), Fault> {
+        loop {
+            match self.report.poll(events) {
+                Ok(event) => self.on_event(event)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            self.poll_background()?;
+        }
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), Fault> {
+        match event {
+            Event::Found(entries) => {
+                for found in entries {
+                    self.sort(found)?;
+                }
+            }
+            Event::Pack { memory, items, .. } if self.run.options.dry_run => {
+                self.run.spares.give(memory);
+                for item in &items {
+                    self.report.count(item);
+                }
+            }
+            Event::Pack {
+                memory,
+                length,
+                items,
+            } => {
+                let pack = self
+                    .run
+                    .start_pack((memory, length), items, self.overwrite)?;
+                self.push(pack)?;
+            }
+            Event::Large(path) if self.run.options.dry_run => {
+                let size = self
+                    .run
+                    .source
+                    .local_attributes(&path)
+                    .map_or(0, |a| a.size);
+                self.report.count(&Item::large(path, size, None));
+            }
+            Event::Large(path) => {
+                self.start_large(Item::large(path, 0, None), None)?;
+            }
+            Event::Deferred(found) => self.deferred.add(found),
+            Event::Link(link) => self.links.push(link),
+            // Nothing is followed that isn't made.
+            Event::Several(_) | Event::Listed { .. } if self.run.options.dry_run => {}
+            Event::Several(path) => self.report.tracker.keep_open(&path),
+            Event::Listed {
+                directory,
+                entries,
+                taken,
+                is_well,
+            } => {
+                self.report.resumed(&taken);
+                let tracker = &mut self.report.tracker;
+                tracker.listed(&directory, entries, &taken, is_well);
+            }
+            Event::Unread(found, fault) => {
+                self.report
+                    .record_failure(&found.path, found.is_directory, None, fault);
+            }
+            Event::Failed(_, fault) if fault.ends_session => return Err(fault),
+            Event::Failed(path, fault) => self.report.failed(&path, &fault),
+        }
+        Ok(())
+    }
+
+    /// Takes in a pack that was begun, and waits until another may be.
+    pub(super) fn push(&mut self, pack: MovingPack) -> Result<(), Fault> {
+        if matches!(pack.transfer, PackTransfer::Ended(_)) {
+            return self.end_pack(pack);
+        }
+        self.packs.push(pack);
+        while self.packs.is_full() {
+            self.wait_for_packs()?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while for the pack that was begun first.
+    fn wait_for_packs(&mut self) -> Result<(), Fault> {
+        // They may wait behind those.
+        self.large.stop_if_unwanted(self.report);
+        if let Some(pack) = self.packs.take_soon() {
+            self.end_pack(pack)?;
+        } else {
+            self.report.progress();
+        }
+        self.poll_background()
+    }
+
+    /// Waits for a pack, and takes what came of what is in it.
+    pub(super) fn end_pack(&mut self, pack: MovingPack) -> Result<(), Fault> {
+        let Some(inspector) = pack.inspector else {
+            return self.run.count_pack(pack, self.report);
+        };
+        let failures = match self.run.carry_out(pack.transfer, true)? {
+            Ok(failures) => failures,
+            Err(fault) => {
+                for path in &inspector.names {
+                    self.report.record_failure(path, false, None, fault.clone());
+                }
+                return Ok(());
+            }
+        };
+        let received = inspector.take();
+        let count = received.len();
+        let is_nested = std::mem::replace(&mut self.is_in_pack, true);
+        for (number, received) in (0..).zip(received) {
+            match received {
+                Received::Moved(item) => match failures.of(number) {
+                    Some(fault) => {
+                        let fault = fault.clone().path(&item.path);
+                        self.report.record_item_failure(&item, fault);
+                    }
+                    None => self.report.moved(&item),
+                },
+                Received::Large(item, kept) => self.start_large(item, kept)?,
+                Received::Failed(path, fault) => {
+                    self.report.record_failure(&path, false, None, fault)
+                }
+            }
+        }
+        // What had no room in the pack is asked for again.
+        for path in inspector.names.get(count..).unwrap_or_default() {
+            self.add_request(path.clone(), 0)?;
+        }
+        self.is_in_pack = is_nested;
+        self.report.progress();
+        Ok(())
+    }
+
+    /// Waits for everything that is under way.
+    pub(super) fn drain(&mut self) -> Result<(), Fault> {
+        loop {
+            self.send_request()?;
+            while !self.packs.is_empty() {
+                self.wait_for_packs()?;
+            }
+            // What had no room in its pack is asked for again.
+            if self.request.is_empty() || self.report.is_stopped() {
+                break;
+            }
+        }
+        while !self.large.is_empty() {
+            self.large.wait(self.report)?;
+            self.poll_background()?;
+        }
+        self.apply_metadata()?;
+        while !self.packs.is_empty() {
+            self.wait_for_packs()?;
+        }
+        Ok(())
+    }
+
+    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
+    /// known of complete directories, and has claims made. Waits for nothing that is far away.
+    fn poll_background(&mut self) -> Result<(), Fault> {
+        let completed = self.report.tracker.take_completed();
+        self.completed.extend(completed);
+        let many = self.completed.len() >= FINALIZED_AT_ONCE;
+        if !many && self.ticked.elapsed() < TICK {
+            return Ok(());
+        }
+        self.ticked = Instant::now();
+        while !self.is_in_pack
+            && let Some(pack) = self.packs.take_ended()
+        {
+            self.end_pack(pack)?;
+        }
+        self.large.poll(self.report)?;
+        if let Some((transfer, _)) = &mut self.finalizing
+            && (transfer.is_over() || self.completed.len() >= 4 * FINALIZED_AT_ONCE)
+        {
+            self.end_finalizing()?;
+        }
+        if many {
+            self.start_finalizing()?;
+        }
+        let Some(writer) = &mut self.journal else {
+            return Ok(());
+        };
+        writer.poll(self.report)?;
+        let tracker = &mut self.report.tracker;
+        if !writer.is_usable {
+            tracker.forgo_claims();
+        }
+        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
+        if is_due {
+            self.start_finalizing()?;
+            if self.finalizing.is_none() || is_late {
+                self.claim()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what was moved so far made durable and claimed.
+    fn claim(&mut self) -> Result<(), Fault> {
+        let Some(writer) = &mut self.journal else {
+            return Ok(());
+        };
+        writer.learn_root(writer.ask_for_root(self.run.target))?;
+        let claims = self.report.tracker.take_claims();
+        // What arrives from now on is claimed the next time.
+        let is_durable = self.run.options.durability != Durability::None;
+        let sync = is_durable.then(|| self.run.target.start_sync());
+        writer.claim(sync, claims, self.report);
+        Ok(())
+    }
+
+    /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is
+    /// known.
+    pub(super) fn start_large(
+        &mut self,
+        mut item: Item,
+        kept: DeferredMetadata,
+    ) -> Result<(), Fault> {
+        let started = self.ensure_parents(&item.path).and_then(|()| {
+            // Before it is read, which changes the time of the last read.
+            let kept = match kept {
+                None if self.run.options.keeps_more() => Some(self.run.metadata_of(&item.path)?),
+                kept => kept,
+            };
+            let target = self.run.target.at(&item.path);
+            let transfer = self.run.start_file(&mut item, target, self.overwrite)?;
+            Ok((transfer, kept))
+        });
+        match started {
+            Ok((transfer, kept)) => {
+                self.large.push(item, transfer, kept);
+                while self.large.is_full() {
+                    self.large.wait(self.report)?;
+                    self.poll_background()?;
+                }
+                self.apply_metadata()
+            }
+            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) => {
+                self.report.record_item_failure(&item, fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the directory of a large file made: the pack that makes it may be on its way. On the
+    /// server not if a symbolic link stands on the way to it in the tree: what packs refuse isn't
+    /// to depend on the size of a file.
+    fn ensure_parents(&mut self, path: &[u8]) -> Result<(), Fault> {
+        let above = split(path).0;
+        let known = self.made_directory.as_deref();
+        if known == Some(above) || above.is_empty() && !self.run.target.is_remote() {
+            return Ok(());
+        }
+        if self.run.target.is_remote() {
+            self.run.refuse_links(above, known)?;
+        }
+        let call = Call::MakeDirectory {
+            path: self.run.target.at(above),
+            mode: None,
+            parents: true,
+        };
+        self.run.target.start_beneath(call).wait()?;
+        self.made_directory = Some(above.to_vec());
+        Ok(())
     }
 }
 
@@ -238,8 +595,7 @@ impl<'a> TreeRun<'a> {
         if self.options.hard_links {
             report.remember_lost();
         }
-        let moving = Moving::new(report, self.options.overwrite, journal);
-        let result = self.drive(roots, provider, moving);
+        let result = Moving::new(self, report, journal).drive(roots, provider);
         self.stop.store(true, Ordering::Relaxed);
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
         result
@@ -247,240 +603,6 @@ impl<'a> TreeRun<'a> {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    fn drive(
-        &self,
-        roots: Vec<FoundName>,
-        provider: Option<&Provider<'_>>,
-        mut moving: Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        self.pass(roots, provider, &mut moving)?;
-        self.drain(&mut moving)?;
-        if self.options.dry_run || moving.report.is_stopped() && moving.journal.is_none() {
-            return Ok(());
-        }
-        self.retry(&mut moving)?;
-        self.move_deferred(&mut moving)?;
-        if !moving.report.is_stopped() {
-            moving.report.give_up_retries();
-            // What was moved has its first names by now.
-            self.link(&mut moving)?;
-        }
-        self.finalize_directories(&mut moving)?;
-        // A synchronisation does that when all of it is done.
-        let is_durable = self.options.durability != Durability::None && provider.is_none();
-        // Asked for before, so that nothing waits for it by itself.
-        let writer = moving.journal.as_ref();
-        let root = writer.and_then(|writer| writer.ask_for_root(self.target));
-        if moving.report.has_moved() && is_durable {
-            self.target.start_sync().wait()?;
-        }
-        let Some(mut writer) = moving.journal else {
-            return Ok(());
-        };
-        writer.learn_root(root)?;
-        let is_whole = !moving.report.is_stopped() && moving.report.result.failed == 0;
-        let claims = moving.report.tracker.take_claims();
-        writer.finish(is_whole, claims, moving.report)
-    }
-
-    /// Moves what the provider names, or else what is found from `roots` on.
-    pub(super) fn pass(
-        &self,
-        roots: Vec<FoundName>,
-        provider: Option<&Provider<'_>>,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
-        let queue = Mutex::new(queue);
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let (scanners, packers, waiting) = match (self.source.is_remote(), self.cut.is_long) {
-            (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
-            (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
-            (false, _) => (1, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING),
-        };
-        let (sender, events) = mpsc::sync_channel(waiting);
-        let feed = Feed {
-            packers: (packers > 0).then_some(found),
-            events: sender,
-        };
-        thread::scope(|scope| {
-            for _ in 0..packers {
-                let queue = &queue;
-                // With the other end of their queue they would wait for themselves.
-                let events = Feed {
-                    packers: None,
-                    events: feed.events.clone(),
-                };
-                scope.spawn(move || self.build_packs(queue, &events));
-            }
-            if let Some(provide) = provider {
-                let feed = feed.clone();
-                scope.spawn(move || provide(self, &feed));
-            } else {
-                for root in roots.iter().rev().filter(|root| root.is_directory) {
-                    self.unlisted.push(root.path.clone());
-                }
-                feed.entries(roots);
-                for _ in 0..scanners {
-                    let feed = feed.clone();
-                    scope.spawn(move || self.scan(&feed));
-                }
-            }
-            drop(feed);
-            let result = self.take_events(&events, moving);
-            if result.is_err() || moving.report.is_stopped() {
-                // The others end when nobody takes what they find.
-                self.stop.store(true, Ordering::Relaxed);
-                self.unlisted.wake();
-            }
-            drop(events);
-            result
-        })
-    }
-
-    fn take_events(
-        &self,
-        events: &mpsc::Receiver<Event>,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        loop {
-            match moving.report.poll(events) {
-                Ok(event) => self.on_event(event, moving)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            }
-            self.poll_background(moving)?;
-        }
-    }
-
-    fn on_event(&self, event: Event, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        match event {
-            Event::Found(entries) => {
-                for found in entries {
-                    self.sort(found, moving)?;
-                }
-            }
-            Event::Pack { memory, items, .. } if self.options.dry_run => {
-                self.spares.give(memory);
-                for item in &items {
-                    moving.report.count(item);
-                }
-            }
-            Event::Pack {
-                memory,
-                length,
-                items,
-            } => {
-                let pack = self.start_pack((memory, length), items, moving.overwrite)?;
-                self.push(pack, moving)?;
-            }
-            Event::Large(path) if self.options.dry_run => {
-                let size = self.source.local_attributes(&path).map_or(0, |a| a.size);
-                moving.report.count(&Item::large(path, size, None));
-            }
-            Event::Large(path) => {
-                self.start_large(Item::large(path, 0, None), None, moving)?;
-            }
-            Event::Deferred(found) => moving.deferred.add(found),
-            Event::Link(link) => moving.links.push(link),
-            // Nothing is followed that isn't made.
-            Event::Several(_) | Event::Listed { .. } if self.options.dry_run => {}
-            Event::Several(path) => moving.report.tracker.keep_open(&path),
-            Event::Listed {
-                directory,
-                entries,
-                taken,
-                is_well,
-            } => {
-                moving.report.resumed(&taken);
-                let tracker = &mut moving.report.tracker;
-                tracker.listed(&directory, entries, &taken, is_well);
-            }
-            Event::Unread(found, fault) => {
-                moving
-                    .report
-                    .record_failure(&found.path, found.is_directory, None, fault);
-            }
-            Event::Failed(_, fault) if fault.ends_session => return Err(fault),
-            Event::Failed(path, fault) => moving.report.failed(&path, &fault),
-        }
-        Ok(())
-    }
-
-    /// Takes in a pack that was begun, and waits until another may be.
-    pub(super) fn push(&self, pack: MovingPack, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        if matches!(pack.transfer, PackTransfer::Ended(_)) {
-            return self.end_pack(pack, moving);
-        }
-        moving.packs.push(pack);
-        while moving.packs.is_full() {
-            self.wait_for_packs(moving)?;
-        }
-        Ok(())
-    }
-
-    /// Waits a while for the pack that was begun first.
-    fn wait_for_packs(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        // They may wait behind those.
-        moving.large.stop_if_unwanted(moving.report);
-        if let Some(pack) = moving.packs.take_soon() {
-            self.end_pack(pack, moving)?;
-        } else {
-            moving.report.progress();
-        }
-        self.poll_background(moving)
-    }
-
-    /// Waits for a pack, and takes what came of what is in it.
-    pub(super) fn end_pack(
-        &self,
-        pack: MovingPack,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        let Some(inspector) = pack.inspector else {
-            return self.count_pack(pack, moving.report);
-        };
-        let failures = match self.carry_out(pack.transfer, true)? {
-            Ok(failures) => failures,
-            Err(fault) => {
-                for path in &inspector.names {
-                    moving
-                        .report
-                        .record_failure(path, false, None, fault.clone());
-                }
-                return Ok(());
-            }
-        };
-        let received = inspector.take();
-        let count = received.len();
-        let is_nested = std::mem::replace(&mut moving.is_in_pack, true);
-        for (number, received) in (0..).zip(received) {
-            match received {
-                Received::Moved(item) => match failures.of(number) {
-                    Some(fault) => {
-                        let fault = fault.clone().path(&item.path);
-                        moving.report.record_item_failure(&item, fault);
-                    }
-                    None => moving.report.moved(&item),
-                },
-                Received::Large(path, size, mtime_ns, kept) => {
-                    let item = Item::large(path, size, mtime_ns);
-                    self.start_large(item, kept, moving)?;
-                }
-                Received::Failed(path, fault) => {
-                    moving.report.record_failure(&path, false, None, fault)
-                }
-            }
-        }
-        // What had no room in the pack is asked for again.
-        for path in inspector.names.get(count..).unwrap_or_default() {
-            self.add_request(path.clone(), 0, moving)?;
-        }
-        moving.is_in_pack = is_nested;
-        moving.report.progress();
-        Ok(())
     }
 
     /// Waits for a pack that was made here, and counts what is in it.
@@ -528,84 +650,16 @@ impl<'a> TreeRun<'a> {
         Ok(done)
     }
 
-    /// Waits for everything that is under way.
-    pub(super) fn drain(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        loop {
-            self.send_request(moving)?;
-            while !moving.packs.is_empty() {
-                self.wait_for_packs(moving)?;
-            }
-            // What had no room in its pack is asked for again.
-            if moving.request.is_empty() || moving.report.is_stopped() {
-                break;
-            }
+    /// How a large file is transferred.
+    fn transfer_options(&self, overwrite: bool) -> TransferOptions {
+        TransferOptions {
+            rate_bytes_per_s_max: self.options.rate_bytes_per_s_max,
+            overwrite,
+            digest: self.options.digest,
+            resume: !self.options.begin_anew,
+            verify_resumed: self.options.verify_resumed,
+            ..TransferOptions::default()
         }
-        while !moving.large.is_empty() {
-            moving.large.wait(moving.report)?;
-            self.poll_background(moving)?;
-        }
-        self.apply_metadata(moving)?;
-        while !moving.packs.is_empty() {
-            self.wait_for_packs(moving)?;
-        }
-        Ok(())
-    }
-
-    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
-    /// known of complete directories, and has claims made. Waits for nothing that is far away.
-    fn poll_background(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let completed = moving.report.tracker.take_completed();
-        moving.completed.extend(completed);
-        let many = moving.completed.len() >= FINALIZED_AT_ONCE;
-        if !many && moving.ticked.elapsed() < TICK {
-            return Ok(());
-        }
-        moving.ticked = Instant::now();
-        while !moving.is_in_pack
-            && let Some(pack) = moving.packs.take_ended()
-        {
-            self.end_pack(pack, moving)?;
-        }
-        moving.large.poll(moving.report)?;
-        if let Some((transfer, _)) = &mut moving.finalizing
-            && (transfer.is_over() || moving.completed.len() >= 4 * FINALIZED_AT_ONCE)
-        {
-            self.end_finalizing(moving)?;
-        }
-        if many {
-            self.start_finalizing(moving)?;
-        }
-        let Some(writer) = &mut moving.journal else {
-            return Ok(());
-        };
-        writer.poll(moving.report)?;
-        let tracker = &mut moving.report.tracker;
-        if !writer.is_usable() {
-            tracker.forgo_claims();
-        }
-        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
-        if is_due && !moving.flushed {
-            self.start_finalizing(moving)?;
-            moving.flushed = true;
-        } else if is_due && (moving.finalizing.is_none() || is_late) {
-            moving.flushed = false;
-            self.claim(moving)?;
-        }
-        Ok(())
-    }
-
-    /// Has what was moved so far made durable and claimed.
-    fn claim(&self, moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let Some(writer) = &mut moving.journal else {
-            return Ok(());
-        };
-        writer.learn_root(writer.ask_for_root(self.target))?;
-        let claims = moving.report.tracker.take_claims();
-        // What arrives from now on is claimed the next time.
-        let is_durable = self.options.durability != Durability::None;
-        let sync = is_durable.then(|| self.target.start_sync());
-        writer.claim(sync, claims, moving.report);
-        Ok(())
     }
 
     /// How packs are transferred.
@@ -613,8 +667,7 @@ impl<'a> TreeRun<'a> {
         TransferOptions {
             digest: Some(DigestKind::None),
             resume: false,
-            overwrite,
-            ..transfer_options(self.options)
+            ..self.transfer_options(overwrite)
         }
     }
 
@@ -656,41 +709,6 @@ impl<'a> TreeRun<'a> {
         })
     }
 
-    /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is
-    /// known.
-    pub(super) fn start_large(
-        &self,
-        mut item: Item,
-        kept: DeferredMetadata,
-        moving: &mut Moving<'_, '_>,
-    ) -> Result<(), Fault> {
-        let started = self.ensure_parents(&item.path, moving).and_then(|()| {
-            // Before it is read, which changes the time of the last read.
-            let kept = match kept {
-                None if self.options.keeps_more() => Some(self.metadata_of(&item.path)?),
-                kept => kept,
-            };
-            let target = self.target.at(&item.path);
-            let transfer = self.start_file(&mut item, target, moving.overwrite)?;
-            Ok((transfer, kept))
-        });
-        match started {
-            Ok((transfer, kept)) => {
-                moving.large.push(item, transfer, kept);
-                while moving.large.is_full() {
-                    moving.large.wait(moving.report)?;
-                    self.poll_background(moving)?;
-                }
-                self.apply_metadata(moving)
-            }
-            Err(fault) if fault.ends_session => Err(fault),
-            Err(fault) => {
-                moving.report.record_item_failure(&item, fault);
-                Ok(())
-            }
-        }
-    }
-
     /// Begins to move a file to a path that [`Namespace::at`] gave. `item` gets what is known of it
     /// when it is opened.
     pub(super) fn start_file(
@@ -724,10 +742,7 @@ impl<'a> TreeRun<'a> {
                 relaxed: false,
             })
         };
-        let options = TransferOptions {
-            overwrite,
-            ..transfer_options(self.options)
-        };
+        let options = self.transfer_options(overwrite);
         self.client.start(&options, kind)
     }
 
@@ -737,28 +752,6 @@ impl<'a> TreeRun<'a> {
             true => self.fetch_metadata(path),
             false => self.pack_metadata(path),
         }
-    }
-
-    /// Has the directory of a large file made: the pack that makes it may be on its way. On the
-    /// server not if a symbolic link stands on the way to it in the tree: what packs refuse isn't
-    /// to depend on the size of a file.
-    fn ensure_parents(&self, path: &[u8], moving: &mut Moving<'_, '_>) -> Result<(), Fault> {
-        let above = split(path).0;
-        let known = moving.made_directory.as_deref();
-        if known == Some(above) || above.is_empty() && !self.target.is_remote() {
-            return Ok(());
-        }
-        if self.target.is_remote() {
-            self.refuse_links(above, known)?;
-        }
-        let call = Call::MakeDirectory {
-            path: self.target.at(above),
-            mode: None,
-            parents: true,
-        };
-        self.target.start_beneath(call).wait()?;
-        moving.made_directory = Some(above.to_vec());
-        Ok(())
     }
 
     /// Fails if one of the directories down to `above` is a link. Those that it shares with `known`
@@ -790,8 +783,4 @@ fn last_name(path: &[u8]) -> &[u8] {
         Some(b"." | b"..") | None => b"",
         Some(name) => name,
     }
-}
-
-fn is_directory(attributes: Option<&Attributes>) -> bool {
-    attributes.is_some_and(|a| a.kind == FileKind::Directory)
 }

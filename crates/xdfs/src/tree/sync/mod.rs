@@ -14,14 +14,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::item::{Item, Kind};
 use super::moving::Report;
 use super::name_collisions::Deferred;
-use super::namespace::{Namespace, not_a_directory};
+use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use crate::client::{Client, path_bytes};
 use crate::events::{Observer, SyncStep, TreeResult};
@@ -136,9 +136,9 @@ fn run(
 ) -> Result<SyncResult, Fault> {
     client.prepare_packs();
     let mut round_trip = Duration::ZERO;
-    let source_root = look(source, &mut round_trip)?;
+    let source_root = source.find_directory(&mut round_trip)?;
     check_source(source, source_root.as_ref(), options)?;
-    let target_root = look(target, &mut round_trip)?;
+    let target_root = target.find_directory(&mut round_trip)?;
     let mut report = Report::new(observer);
     report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
@@ -172,21 +172,6 @@ fn run(
         tree,
         ..sync.counts
     })
-}
-
-/// The root of a side, which is a directory if there is one.
-fn look(side: &Namespace<'_>, round_trip: &mut Duration) -> Result<Option<Attributes>, Fault> {
-    let began = Instant::now();
-    let root = side.find_root()?;
-    if side.is_remote() {
-        *round_trip = began.elapsed();
-    }
-    match &root {
-        Some(root) if root.kind != FileKind::Directory => {
-            Err(side.sided(not_a_directory(side.root())))
-        }
-        _ => Ok(root),
-    }
 }
 
 /// Whether the source can be trusted to say what is to be deleted.
