@@ -1,22 +1,22 @@
 //! What follows when the names of a tree were found: what failed is tried again, names that may
 //! collide and further names of files come, and directories get their metadata.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use xdfs_proto::Fault;
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner};
+use xdfs_proto::{Code, Fault};
 
 use super::item::{Item, Kind};
 use super::links::{Link, sound};
-use super::moving::{PackTransfer, Packs, Report, RetryEntry, levels_above, opening};
+use super::moving::{PackTransfer, Packs, Report, RetryEntry};
 use super::name_collisions::{
     BothEnds, Deferred, Names, Pathed, Verdict, identity, resolve_collisions,
 };
 use super::namespace::{FoundName, LookedUp};
 use super::options::ROUNDS;
 use super::run::{Moving, TreeRun};
-use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, split};
+use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, OWNER_ALL, split};
 use super::version::mark_of;
 use crate::paths::FileKind;
 
@@ -56,8 +56,8 @@ impl Moving<'_, '_> {
             if again.is_empty() && ours.is_empty() {
                 break;
             }
-            let levels = levels_above(again.iter().chain(&ours));
-            self.run.grant_owner_access(levels, self.report)?;
+            let failed = again.iter().chain(&ours);
+            self.run.grant_owner_access(failed, self.report)?;
             self.move_again(again, self.run.options.overwrite)?;
             let ours = self.run.find_ours(ours, self.report)?;
             self.move_again(ours, true)?;
@@ -134,16 +134,6 @@ impl Moving<'_, '_> {
                 }
             }
         }
-    }
-
-    /// Gives large files that are there what else is kept of them. They are moved then.
-    pub(super) fn apply_metadata(&mut self) -> Result<(), Fault> {
-        for (item, kept) in self.large.take_bare() {
-            let length = kept.len();
-            let pack = self.run.start_pack((kept, length), vec![item], true)?;
-            self.push(pack)?;
-        }
-        Ok(())
     }
 
     /// Begins to set what is known of directories in which nothing more is made. One such pack is
@@ -262,18 +252,41 @@ impl TreeRun<'_> {
         Ok(ours)
     }
 
-    /// Gives the owner of directories at the target what is needed to go on in them. They get their
-    /// modes when they are complete.
-    fn grant_owner_access<'p>(
+    /// Gives the owner of the directories above entries that could not be made, or not replaced,
+    /// what is needed to go on in them. They get their modes when they are complete.
+    fn grant_owner_access<'e>(
         &self,
-        levels: impl Iterator<Item = BTreeSet<&'p [u8]>>,
+        entries: impl Iterator<Item = &'e RetryEntry>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        for level in levels {
+        let mut levels: BTreeMap<usize, BTreeSet<&[u8]>> = BTreeMap::new();
+        for RetryEntry { path, fault, .. } in entries {
+            if matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
+                let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+                for (level, at) in std::iter::once(0).chain(slashes).enumerate() {
+                    levels.entry(level).or_default().insert(&path[..at]);
+                }
+            }
+        }
+        // Those above first.
+        for level in levels.into_values() {
             let found = self.target.look_up(level.iter().copied());
             let closed = level.into_iter().zip(found).filter_map(|(path, found)| {
+                let found = found.ok()??;
                 let is_kept = path.is_empty() && self.keeps_root;
-                let entry = opening(path, &found.ok()??).filter(|_| !is_kept)?;
+                let is_open = found.mode & OWNER_ALL == OWNER_ALL;
+                if found.kind != FileKind::Directory || is_open || is_kept {
+                    return None;
+                }
+                let metadata = Metadata {
+                    mode: u16::try_from(found.mode | OWNER_ALL).ok(),
+                    ..Metadata::default()
+                };
+                let entry = Entry {
+                    path,
+                    metadata,
+                    content: Content::Attributes,
+                };
                 // What can't be seen or set is told by what is made in it.
                 Some((entry, Item::new(path.to_vec(), Kind::Unheard, 0)))
             });

@@ -14,6 +14,7 @@ mod finish;
 mod inspector;
 mod item;
 mod journal;
+mod large;
 mod links;
 mod moving;
 mod name_collisions;

@@ -1,26 +1,25 @@
 //! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::pack::{Content, Entry, Failures, Metadata};
+use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::inspector::PackInspector;
-use super::item::{DeferredMetadata, Item, Kind};
-use super::options::{LARGE_MAX, PACKS_MAX};
-use super::tracker::{OWNER_ALL, Tracker};
+use super::item::{Item, Kind};
+use super::options::PACKS_MAX;
+use super::tracker::Tracker;
 use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
-use crate::paths::{Attributes, FileKind};
 use crate::transfer::Transfer;
 
 /// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Most entries that are kept to be tried again; what fails beyond them is told at once.
 const RETRIES_MAX: usize = 1 << 20;
 /// Longest time to wait before entries are tried again, and the shortest.
@@ -32,37 +31,6 @@ pub(super) struct RetryEntry {
     pub(super) path: Vec<u8>,
     pub(super) mark: Option<Mark>,
     pub(super) fault: Fault,
-}
-
-/// The directories above entries that could not be made, or not replaced: those above first, one
-/// level after the other.
-pub(super) fn levels_above<'a>(
-    again: impl Iterator<Item = &'a RetryEntry>,
-) -> impl Iterator<Item = BTreeSet<&'a [u8]>> {
-    let mut levels: BTreeMap<usize, BTreeSet<&[u8]>> = BTreeMap::new();
-    for RetryEntry { path, fault, .. } in again {
-        if matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied) {
-            let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
-            for (level, at) in std::iter::once(0).chain(slashes).enumerate() {
-                levels.entry(level).or_default().insert(&path[..at]);
-            }
-        }
-    }
-    levels.into_values()
-}
-
-/// What gives the owner of a directory back the right to make something in it, if it isn't there.
-pub(super) fn opening<'p>(path: &'p [u8], found: &Attributes) -> Option<Entry<'p>> {
-    let is_closed = found.kind == FileKind::Directory && found.mode & OWNER_ALL != OWNER_ALL;
-    let mode = u16::try_from(found.mode | OWNER_ALL).ok();
-    is_closed.then(|| Entry {
-        path,
-        metadata: Metadata {
-            mode,
-            ..Metadata::default()
-        },
-        content: Content::Attributes,
-    })
 }
 
 /// Counts and tells.
@@ -376,111 +344,6 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A large file that is under way.
-#[derive(Debug)]
-struct MovingFile {
-    transfer: Transfer,
-    item: Item,
-    kept: DeferredMetadata,
-}
-
-/// Large files that are under way.
-#[derive(Debug, Default)]
-pub(super) struct LargeFiles {
-    moving: VecDeque<MovingFile>,
-    /// Those that are there, but for what is kept of them.
-    bare: Vec<(Item, Vec<u8>)>,
-}
-
-impl LargeFiles {
-    /// Adds one.
-    pub(super) fn push(&mut self, item: Item, transfer: Transfer, kept: DeferredMetadata) {
-        self.moving.push_back(MovingFile {
-            transfer,
-            item,
-            kept,
-        });
-    }
-
-    /// Whether no more may be begun.
-    pub(super) fn is_full(&self) -> bool {
-        self.moving.len() >= LARGE_MAX
-    }
-
-    /// Whether none is under way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.moving.is_empty()
-    }
-
-    /// Takes those that are there, but for what is kept of them.
-    pub(super) fn take_bare(&mut self) -> Vec<(Item, Vec<u8>)> {
-        std::mem::take(&mut self.bare)
-    }
-
-    /// Takes what came of one, for which it waits.
-    fn end(&mut self, file: MovingFile, report: &mut Report<'_>) -> Result<(), Fault> {
-        let MovingFile {
-            transfer,
-            mut item,
-            kept,
-        } = file;
-        match transfer.wait() {
-            Ok(result) => {
-                report.result.matched_bytes += result.resumed_bytes;
-                item.bytes = result.bytes;
-                match kept {
-                    None => report.moved(&item),
-                    Some(kept) => self.bare.push((item, kept)),
-                }
-            }
-            Err(fault) if fault.ends_session => return Err(fault),
-            // Broken off because the observer wants no more: the tree goes on with it later.
-            Err(fault) if fault.code == Code::Cancelled && report.is_stopped() => {}
-            Err(fault) => report.record_item_failure(&item, fault),
-        }
-        Ok(())
-    }
-
-    /// Ends all of them if the observer wants no more.
-    pub(super) fn stop_if_unwanted(&self, report: &Report<'_>) {
-        if report.is_stopped() {
-            for file in &self.moving {
-                file.transfer.cancel();
-            }
-        }
-    }
-
-    /// Waits a while for the one that was begun first, and takes what has ended. If the observer
-    /// wants no more all of them are ended.
-    ///
-    /// # Errors
-    /// The session ended.
-    pub(super) fn wait(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        self.stop_if_unwanted(report);
-        if let Some(file) = self.moving.front_mut() {
-            file.transfer.progress(PROGRESS_INTERVAL);
-        }
-        report.progress();
-        self.poll(report)
-    }
-
-    /// Takes what has ended.
-    ///
-    /// # Errors
-    /// The session ended.
-    pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        let mut at = 0;
-        while let Some(file) = self.moving.get_mut(at) {
-            if !is_over(&mut file.transfer) {
-                at += 1;
-            } else if let Some(file) = self.moving.remove(at) {
-                self.end(file, report)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A pack on its way to a target: in a transfer, or carried out here.
 #[derive(Debug)]
 pub(super) enum PackTransfer {
@@ -573,7 +436,7 @@ impl Packs {
 }
 
 /// Whether a transfer has ended, so that what came of it can be taken without waiting.
-fn is_over(transfer: &mut Transfer) -> bool {
+pub(super) fn is_over(transfer: &mut Transfer) -> bool {
     while transfer.progress(Duration::ZERO).is_some() {}
     transfer.is_finished()
 }

@@ -211,26 +211,15 @@ pub(super) fn resolve_collisions(
     for (directory, names) in found {
         let wanted = names.iter().map(|(at, _)| folded(split(paths[*at]).1));
         let listed = Directory::list(ends, directory, wanted.collect());
-        let judged = listed.and_then(|listed| {
-            let each = names.iter().map(|(at, there)| {
-                let clash = listed.clash(ends, paths[*at], *there)?;
-                Ok((*at, clash))
-            });
-            each.collect::<Result<Vec<_>, Fault>>()
-        });
-        match judged {
-            Ok(judged) => {
-                for (at, clash) in judged {
-                    let same = clash.map(|other| same(paths[at], &other));
-                    verdicts[at] = same.map_or(Ok(()), Err);
-                }
-            }
-            Err(fault) if fault.ends_session => return Err(fault),
-            Err(fault) => {
-                for (at, _) in names {
-                    verdicts[at] = Err(fault.clone().path(paths[at]));
-                }
-            }
+        for (at, there) in names {
+            let listed = listed.as_ref().map_err(Fault::clone);
+            let clash = listed.and_then(|listed| listed.clash(ends, paths[at], there));
+            verdicts[at] = match clash {
+                Ok(None) => Ok(()),
+                Ok(Some(other)) => Err(same(paths[at], &other)),
+                Err(fault) if fault.ends_session => return Err(fault),
+                Err(fault) => Err(fault.path(paths[at])),
+            };
         }
     }
     Ok(verdicts)

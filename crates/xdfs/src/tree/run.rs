@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::command::JobKind;
-use xdfs_engine::{DownloadJob, PackSource, Spares, UploadJob};
+use xdfs_engine::{PackSource, Spares, UploadJob};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Root;
@@ -17,18 +17,19 @@ use xdfs_store::{LocalStore, PackHow, Store as _};
 
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::Received;
-use super::item::{DeferredMetadata, Item};
+use super::item::Item;
 use super::journal::{self, JournalWriter, ResumeIndex};
+use super::large::MovingFile;
 use super::links::{FirstNames, Link};
-use super::moving::{LargeFiles, MovingPack, NextRequest, PackTransfer, Packs, Report};
+use super::moving::{MovingPack, NextRequest, PackTransfer, Packs, Report};
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
 use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
-use super::tracker::{CompletedDirectory, split};
+use super::tracker::CompletedDirectory;
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
-use crate::paths::{Call, FileKind, join};
-use crate::transfer::{Transfer, TransferOptions};
+use crate::paths::{FileKind, join};
+use crate::transfer::TransferOptions;
 
 /// Batches of names of a source here that may wait for the packers.
 const BATCHES_WAITING: usize = 64;
@@ -153,7 +154,9 @@ pub(super) struct Moving<'r, 'o> {
     pub(super) run: &'r TreeRun<'r>,
     pub(super) report: &'r mut Report<'o>,
     pub(super) packs: Packs,
-    pub(super) large: LargeFiles,
+    pub(super) large: VecDeque<MovingFile>,
+    /// Large files that are there, but for what is kept of them.
+    pub(super) bare: Vec<(Item, Vec<u8>)>,
     /// Names for the next pack of a source on the server.
     pub(super) request: NextRequest,
     /// Whether what is begun now replaces what is there.
@@ -161,7 +164,7 @@ pub(super) struct Moving<'r, 'o> {
     /// A pack is being looked through: no other is meanwhile.
     is_in_pack: bool,
     /// A directory of the target that is there.
-    made_directory: Option<Vec<u8>>,
+    pub(super) made_directory: Option<Vec<u8>>,
     /// Further names of files.
     pub(super) links: Vec<Link>,
     /// Directories in which nothing more is made.
@@ -184,7 +187,8 @@ impl<'r, 'o> Moving<'r, 'o> {
             run,
             report,
             packs: Packs::default(),
-            large: LargeFiles::default(),
+            large: VecDeque::new(),
+            bare: Vec::new(),
             request: NextRequest::default(),
             overwrite: run.options.overwrite,
             is_in_pack: false,
@@ -373,7 +377,7 @@ impl<'r, 'o> Moving<'r, 'o> {
     /// Waits a while for the pack that was begun first.
     fn wait_for_packs(&mut self) -> Result<(), Fault> {
         // They may wait behind those.
-        self.large.stop_if_unwanted(self.report);
+        self.cancel_unwanted();
         if let Some(pack) = self.packs.take_soon() {
             self.end_pack(pack)?;
         } else {
@@ -436,8 +440,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
         }
         while !self.large.is_empty() {
-            self.large.wait(self.report)?;
-            self.poll_background()?;
+            self.wait_for_large()?;
         }
         self.apply_metadata()?;
         while !self.packs.is_empty() {
@@ -448,7 +451,7 @@ impl<'r, 'o> Moving<'r, 'o> {
 
     /// What is done from time to time while the tree is moved: takes what has ended, sets what is
     /// known of complete directories, and has claims made. Waits for nothing that is far away.
-    fn poll_background(&mut self) -> Result<(), Fault> {
+    pub(super) fn poll_background(&mut self) -> Result<(), Fault> {
         let completed = self.report.tracker.take_completed();
         self.completed.extend(completed);
         let many = self.completed.len() >= FINALIZED_AT_ONCE;
@@ -461,7 +464,7 @@ impl<'r, 'o> Moving<'r, 'o> {
         {
             self.end_pack(pack)?;
         }
-        self.large.poll(self.report)?;
+        self.poll_large()?;
         if let Some((transfer, _)) = &mut self.finalizing
             && (transfer.is_over() || self.completed.len() >= 4 * FINALIZED_AT_ONCE)
         {
@@ -499,62 +502,6 @@ impl<'r, 'o> Moving<'r, 'o> {
         let is_durable = self.run.options.durability != Durability::None;
         let sync = is_durable.then(|| self.run.target.start_sync());
         writer.claim(sync, claims, self.report);
-        Ok(())
-    }
-
-    /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is
-    /// known.
-    pub(super) fn start_large(
-        &mut self,
-        mut item: Item,
-        kept: DeferredMetadata,
-    ) -> Result<(), Fault> {
-        let started = self.ensure_parents(&item.path).and_then(|()| {
-            // Before it is read, which changes the time of the last read.
-            let kept = match kept {
-                None if self.run.options.keeps_more() => Some(self.run.metadata_of(&item.path)?),
-                kept => kept,
-            };
-            let target = self.run.target.at(&item.path);
-            let transfer = self.run.start_file(&mut item, target, self.overwrite)?;
-            Ok((transfer, kept))
-        });
-        match started {
-            Ok((transfer, kept)) => {
-                self.large.push(item, transfer, kept);
-                while self.large.is_full() {
-                    self.large.wait(self.report)?;
-                    self.poll_background()?;
-                }
-                self.apply_metadata()
-            }
-            Err(fault) if fault.ends_session => Err(fault),
-            Err(fault) => {
-                self.report.record_item_failure(&item, fault);
-                Ok(())
-            }
-        }
-    }
-
-    /// Has the directory of a large file made: the pack that makes it may be on its way. On the
-    /// server not if a symbolic link stands on the way to it in the tree: what packs refuse isn't
-    /// to depend on the size of a file.
-    fn ensure_parents(&mut self, path: &[u8]) -> Result<(), Fault> {
-        let above = split(path).0;
-        let known = self.made_directory.as_deref();
-        if known == Some(above) || above.is_empty() && !self.run.target.is_remote() {
-            return Ok(());
-        }
-        if self.run.target.is_remote() {
-            self.run.refuse_links(above, known)?;
-        }
-        let call = Call::MakeDirectory {
-            path: self.run.target.at(above),
-            mode: None,
-            parents: true,
-        };
-        self.run.target.start_beneath(call).wait()?;
-        self.made_directory = Some(above.to_vec());
         Ok(())
     }
 }
@@ -651,7 +598,7 @@ impl<'a> TreeRun<'a> {
     }
 
     /// How a large file is transferred.
-    fn transfer_options(&self, overwrite: bool) -> TransferOptions {
+    pub(super) fn transfer_options(&self, overwrite: bool) -> TransferOptions {
         TransferOptions {
             rate_bytes_per_s_max: self.options.rate_bytes_per_s_max,
             overwrite,
@@ -707,73 +654,6 @@ impl<'a> TreeRun<'a> {
             items,
             inspector: None,
         })
-    }
-
-    /// Begins to move a file to a path that [`Namespace::at`] gave. `item` gets what is known of it
-    /// when it is opened.
-    pub(super) fn start_file(
-        &self,
-        item: &mut Item,
-        target: Vec<u8>,
-        overwrite: bool,
-    ) -> Result<Transfer, Fault> {
-        let source_path = self.source.path(&item.path);
-        // A directory that stands there is no place for it.
-        let name = Vec::new();
-        let kind = if self.source.is_remote() {
-            JobKind::Download(DownloadJob {
-                source: source_path,
-                store: self.target.beneath()?,
-                target,
-                name,
-                wish: None,
-            })
-        } else {
-            let source = LocalStore::unrooted().open_source(&source_path)?;
-            let info = source.info();
-            let size = info.length.unwrap_or(0);
-            *item = Item::large(std::mem::take(&mut item.path), size, info.mtime_ns);
-            JobKind::Upload(UploadJob {
-                source,
-                source_path,
-                target,
-                name,
-                pack: false,
-                relaxed: false,
-            })
-        };
-        let options = self.transfer_options(overwrite);
-        self.client.start(&options, kind)
-    }
-
-    /// A pack that sets what is kept of a large file of the source.
-    pub(super) fn metadata_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
-        match self.source.is_remote() {
-            true => self.fetch_metadata(path),
-            false => self.pack_metadata(path),
-        }
-    }
-
-    /// Fails if one of the directories down to `above` is a link. Those that it shares with `known`
-    /// aren't looked at again. What can't be looked at isn't known to be one.
-    fn refuse_links(&self, above: &[u8], known: Option<&[u8]>) -> Result<(), Fault> {
-        let is_known = |prefix: &[u8]| {
-            let rest = known.and_then(|known| known.strip_prefix(prefix));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        };
-        let ends = (1..=above.len()).filter(|end| matches!(above.get(*end), None | Some(b'/')));
-        let unknown = ends
-            .map(|end| &above[..end])
-            .filter(|prefix| !is_known(prefix));
-        for found in self.target.look_up(unknown) {
-            if let Ok(Some(found)) = found
-                && found.kind == FileKind::Symlink
-            {
-                let cause = "a symbolic link stands on the way";
-                return Err(Fault::new(Code::PathEscape, "open the target", cause));
-            }
-        }
-        Ok(())
     }
 }
 
