@@ -10,9 +10,7 @@ use xdfs_proto::{Code, Fault};
 use super::item::{Item, Kind};
 use super::links::{Link, sound};
 use super::moving::{PackTransfer, Packs, Report, RetryEntry};
-use super::name_collisions::{
-    BothEnds, Deferred, Names, Pathed, Verdict, identity, resolve_collisions,
-};
+use super::name_collisions::{BothEnds, Deferred, Names, Verdict, identity, resolve_collisions};
 use super::namespace::{FoundName, LookedUp};
 use super::options::ROUNDS;
 use super::run::{Moving, TreeRun};
@@ -116,7 +114,7 @@ impl Moving<'_, '_> {
 
     /// Gives files their further names. What was moved has its first names by now.
     pub(super) fn link(&mut self) -> Result<(), Fault> {
-        let mut late = Deferred::default();
+        let mut late = Deferred::new(|link: &Link| &link.path);
         let (alike, mut links): (Vec<_>, Vec<_>) = std::mem::take(&mut self.links)
             .into_iter()
             .partition(|link| self.deferred.has_kind(&link.path));
@@ -296,12 +294,9 @@ impl TreeRun<'_> {
     }
 
     /// The first of each kind that waits, and whether it may be moved.
-    fn next_round<E: Pathed>(
-        &self,
-        deferred: &mut Deferred<E>,
-    ) -> Result<Vec<(E, Verdict)>, Fault> {
+    fn next_round<E>(&self, deferred: &mut Deferred<E>) -> Result<Vec<(E, Verdict)>, Fault> {
         let round = deferred.take_round();
-        let paths: Vec<_> = round.iter().map(Pathed::path).collect();
+        let paths: Vec<_> = round.iter().map(deferred.path).collect();
         let verdicts = resolve_collisions(self, &paths)?;
         Ok(round.into_iter().zip(verdicts).collect())
     }

@@ -9,7 +9,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
 
 use super::moving::Report;
-use super::name_collisions::{BothEnds, Pathed};
+use super::name_collisions::BothEnds;
 use super::version::{looks_like, mark_of};
 use crate::paths::Attributes;
 
@@ -21,12 +21,6 @@ pub(super) struct Link {
     pub(super) first: Vec<u8>,
     /// What the source has under both.
     pub(super) mark: Option<Mark>,
-}
-
-impl Pathed for Link {
-    fn path(&self) -> &[u8] {
-        &self.path
-    }
 }
 
 /// A file, by its device and its number there.
@@ -59,35 +53,31 @@ pub(super) fn sound(
     links: Vec<Link>,
     report: &mut Report<'_>,
 ) -> Result<Vec<Link>, Fault> {
-    let lost = links.iter().map(|link| &link.first);
-    let lost: BTreeSet<_> = lost
-        .filter(|first| report.why_lost(first).is_some())
+    let is_lost = |first: &&Vec<u8>| report.why_lost(first).is_some();
+    let lost: BTreeSet<_> = links
+        .iter()
+        .map(|link| &link.first)
+        .filter(is_lost)
         .collect();
-    if lost.is_empty() {
-        return Ok(links);
-    }
-    let lost: Vec<Vec<u8>> = lost.into_iter().cloned().collect();
-    let looked = ends.look(&lost);
-    let found: BTreeMap<_, _> = lost.iter().map(Vec::as_slice).zip(looked).collect();
+    let lost: Vec<_> = lost.into_iter().cloned().collect();
+    let found: BTreeMap<_, _> = lost.iter().zip(ends.look(&lost)).collect();
     let mut sound = Vec::new();
     for link in links {
-        let problem = match found.get(&link.first[..]) {
-            None => None,
-            Some(Err(fault)) if fault.ends_session => return Err(fault.clone()),
-            Some(Err(_)) => Some("can't be looked at"),
-            Some(Ok(None)) => Some("isn't there"),
-            Some(Ok(Some(there))) => match report.marks_suffice && is_it(there, &link) {
-                true => None,
-                false => Some("may be another file there"),
-            },
+        let Some(code) = report.why_lost(&link.first) else {
+            sound.push(link);
+            continue;
         };
-        match (problem, report.why_lost(&link.first)) {
-            (Some(problem), Some(code)) => {
-                let fault = unsound(&link, code, problem);
-                report.fail_permanently(&link.path, &fault);
+        let problem = match found.get(&link.first) {
+            Some(Err(fault)) if fault.ends_session => return Err(fault.clone()),
+            Some(Err(_)) => "can't be looked at",
+            None | Some(Ok(None)) => "isn't there",
+            Some(Ok(Some(there))) if report.marks_suffice && is_it(there, &link) => {
+                sound.push(link);
+                continue;
             }
-            _ => sound.push(link),
-        }
+            Some(Ok(Some(_))) => "may be another file there",
+        };
+        report.fail_permanently(&link.path, &unsound(&link, code, problem));
     }
     Ok(sound)
 }

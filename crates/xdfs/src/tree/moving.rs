@@ -51,7 +51,7 @@ pub(super) struct Report<'a> {
     /// Digests of paths that were not moved, and why: of directories, and while several names of a
     /// file are kept of all.
     lost: HashMap<u64, Code>,
-    keeps_lost: bool,
+    pub(super) keeps_lost: bool,
     random: RandomState,
     /// What has the kind, the size and the time of an entry is taken for it.
     pub(super) marks_suffice: bool,
@@ -242,11 +242,6 @@ impl<'a> Report<'a> {
         self.failed(path, fault);
     }
 
-    /// All paths that are lost are remembered from now on.
-    pub(super) fn remember_lost(&mut self) {
-        self.keeps_lost = true;
-    }
-
     /// Why an entry wasn't moved; `None` if it was, or an earlier run had done that.
     pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
         self.lost.get(&self.random.hash_one(path)).copied()
@@ -255,8 +250,7 @@ impl<'a> Report<'a> {
     /// A directory isn't moved, nor anything in it.
     pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
         self.tracker.listed(path, 0, &Totals::default(), true);
-        self.tracker.made(path, false);
-        self.failed(path, fault);
+        self.lose(path, true, fault);
     }
 
     /// What fails from now on is tried again.

@@ -16,23 +16,12 @@ use std::hash::{BuildHasher as _, RandomState};
 use unicode_normalization::UnicodeNormalization as _;
 use xdfs_proto::{Code, Fault};
 
-use super::namespace::{FoundName, LookedUp};
+use super::namespace::LookedUp;
 use super::tracker::split;
 use crate::paths::{Attributes, join};
 
 /// What names a file in its file system: device and number.
 pub(super) type Identity = Option<(u64, u64)>;
-
-/// What has a path in a tree.
-pub(super) trait Pathed {
-    fn path(&self) -> &[u8];
-}
-
-impl Pathed for FoundName {
-    fn path(&self) -> &[u8] {
-        &self.path
-    }
-}
 
 /// What all names that may be taken for one have in common.
 pub(super) fn folded(name: &[u8]) -> Vec<u8> {
@@ -116,20 +105,12 @@ impl ListedNames {
 }
 
 /// What waits, since something else may be taken for it.
-#[derive(Debug)]
 pub(super) struct Deferred<E> {
     entries: Vec<E>,
+    /// The path of one.
+    pub(super) path: fn(&E) -> &[u8],
     /// Directories and folded names of all that ever waited here.
     kinds: HashSet<Vec<u8>>,
-}
-
-impl<E> Default for Deferred<E> {
-    fn default() -> Self {
-        Self {
-            entries: Vec::new(),
-            kinds: HashSet::new(),
-        }
-    }
 }
 
 /// A path with its last name folded.
@@ -138,9 +119,17 @@ pub(super) fn kind(path: &[u8]) -> Vec<u8> {
     join(directory, &folded(name))
 }
 
-impl<E: Pathed> Deferred<E> {
+impl<E> Deferred<E> {
+    pub(super) fn new(path: fn(&E) -> &[u8]) -> Self {
+        Self {
+            entries: Vec::new(),
+            path,
+            kinds: HashSet::new(),
+        }
+    }
+
     pub(super) fn add(&mut self, entry: E) {
-        self.kinds.insert(kind(entry.path()));
+        self.kinds.insert(kind((self.path)(&entry)));
         self.entries.push(entry);
     }
 
@@ -159,7 +148,7 @@ impl<E: Pathed> Deferred<E> {
         let mut taken = HashSet::new();
         let (round, rest) = std::mem::take(&mut self.entries)
             .into_iter()
-            .partition(|entry| taken.insert(kind(entry.path())));
+            .partition(|entry| taken.insert(kind((self.path)(entry))));
         self.entries = rest;
         round
     }
@@ -305,6 +294,7 @@ impl<'d> Directory<'d> {
 mod tests {
     use std::cell::RefCell;
 
+    use super::super::namespace::FoundName;
     use super::*;
     use crate::paths::FileKind;
 
@@ -348,7 +338,7 @@ mod tests {
 
     #[test]
     fn one_of_each_kind_goes_at_a_time() {
-        let mut waiting = Deferred::default();
+        let mut waiting = Deferred::new(|found: &FoundName| &found.path);
         for path in ["d/A", "d/B", "d/a ", "e/A"] {
             waiting.add(FoundName::listed(path.into(), attributes(1)));
         }

@@ -94,7 +94,7 @@ pub enum Durability {
 impl TreeOptions {
     /// Whether more is kept than a transfer of a single file keeps.
     pub(super) fn keeps_more(&self) -> bool {
-        self.owner || self.xattrs || self.read_times
+        self.keep() != Keep::default()
     }
 
     pub(super) fn keep(&self) -> Keep {

@@ -198,7 +198,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             finalizing: None,
             journal,
             ticked: Instant::now(),
-            deferred: Deferred::default(),
+            deferred: Deferred::new(|found| &found.path),
         }
     }
 
@@ -539,9 +539,7 @@ impl<'a> TreeRun<'a> {
         journal: Option<JournalWriter>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        if self.options.hard_links {
-            report.remember_lost();
-        }
+        report.keeps_lost |= self.options.hard_links;
         let result = Moving::new(self, report, journal).drive(roots, provider);
         self.stop.store(true, Ordering::Relaxed);
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);

@@ -27,6 +27,7 @@ use crate::client::{Client, path_bytes};
 use crate::events::{Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
 use carry::Carrier;
+use name_matches::DeferredEntry;
 use plan::{Action, Comparison, Extraneous, Give, Late, Outcome, Renaming};
 
 const OPERATION: &str = "synchronise";
@@ -499,7 +500,7 @@ impl Sync<'_> {
         outcome: &mut Outcome,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let mut waiting = Deferred::default();
+        let mut waiting = Deferred::new(|waits: &DeferredEntry| &waits.path);
         let mut found = std::mem::take(&mut outcome.deferred);
         loop {
             found.drain(..).for_each(|waits| waiting.add(waits));

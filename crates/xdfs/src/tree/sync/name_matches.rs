@@ -8,7 +8,7 @@ use xdfs_proto::Fault;
 
 use super::OPERATION;
 use crate::paths::{Attributes, Entry, join};
-use crate::tree::name_collisions::{self, Pathed, folded, identity};
+use crate::tree::name_collisions::{self, folded, identity};
 use crate::tree::namespace::Namespace;
 
 /// An entry of the source that waits until everything else is moved: the target may take its name
@@ -19,12 +19,6 @@ pub(super) struct DeferredEntry {
     pub(super) attributes: Attributes,
     /// The other name.
     other: Vec<u8>,
-}
-
-impl Pathed for DeferredEntry {
-    fn path(&self) -> &[u8] {
-        &self.path
-    }
 }
 
 impl DeferredEntry {
