@@ -43,20 +43,12 @@ impl Filter {
         builder.allow_unclosed_class(false);
         let mut identity = blake3::Hasher::new();
         for rule in rules {
-            match rule {
-                FilterRule::Exclude(pattern) => {
-                    add(&mut builder, "", pattern, pattern)?;
-                    identity.update(pattern.as_bytes());
-                }
-                FilterRule::Include(pattern) => {
-                    let line = format!("!{pattern}");
-                    add(&mut builder, "!", pattern, &line)?;
-                    identity.update(line.as_bytes());
-                }
-                FilterRule::File(path) => {
-                    identity.update(&add_file(&mut builder, path)?);
-                }
-            }
+            let line = match rule {
+                FilterRule::Exclude(pattern) => add(&mut builder, "", pattern)?,
+                FilterRule::Include(pattern) => add(&mut builder, "!", pattern)?,
+                FilterRule::File(path) => add_file(&mut builder, path)?,
+            };
+            identity.update(&line);
             // No pattern has one.
             identity.update(b"\n");
         }
@@ -101,8 +93,8 @@ fn bad(cause: &str) -> Fault {
         .hint("patterns are written as in a gitignore file")
 }
 
-/// Adds one pattern of its own.
-fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str, line: &str) -> Result<(), Fault> {
+/// Adds one pattern of its own. Returns its line.
+fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str) -> Result<Vec<u8>, Fault> {
     let is_nothing = pattern.trim_end().is_empty() || pattern.starts_with('#');
     let is_twice = !sign.is_empty() && pattern.starts_with('!');
     if is_nothing || is_twice || pattern.contains('\n') {
@@ -111,9 +103,10 @@ fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str, line: &str) ->
             pattern.escape_default()
         )));
     }
-    let added = builder.add_line(None, line);
+    let line = format!("{sign}{pattern}");
+    let added = builder.add_line(None, &line);
     added.map_err(|error| bad(&error.to_string()))?;
-    Ok(())
+    Ok(line.into_bytes())
 }
 
 /// Adds the rules of a file, whose bytes are returned.
