@@ -67,18 +67,18 @@ impl Store for PackInspector {
 
     fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
         let limits = Limits::default();
+        let refused = |cause: &str, path: &[u8]| {
+            let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
+            fault.path(path).ending_session()
+        };
         let mut received = Vec::new();
         for entry in PackReader::new(pack, &limits) {
             let entry = entry.map_err(|e| e.fault())?;
             // Nobody writes here what wasn't asked for.
-            if self
-                .names
-                .get(received.len())
-                .is_none_or(|name| name != entry.path)
-            {
+            let asked = self.names.get(received.len());
+            if asked.is_none_or(|name| name != entry.path) {
                 let cause = "the pack has entries that were not asked for";
-                let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
-                return Err(fault.path(entry.path).ending_session());
+                return Err(refused(cause, entry.path));
             }
             received.push(match entry.content {
                 Content::Large(size) => {
@@ -92,8 +92,7 @@ impl Store for PackInspector {
         }
         if received.is_empty() {
             let cause = "the pack has none of the names that were asked for";
-            let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
-            return Err(fault.path(root).ending_session());
+            return Err(refused(cause, root));
         }
         *self.lock() = received;
         if self.looks_only {

@@ -400,33 +400,6 @@ pub(super) struct ResumeIndex {
     header: Header,
 }
 
-/// What is finished of one directory, and still is there.
-#[derive(Debug, Default)]
-pub(super) struct FinishedEntries {
-    path: Vec<u8>,
-    /// A run that came to its end made any of it.
-    has_past: bool,
-    /// Entries that stand at the target as some run may have made them: the times there, and
-    /// whether they are claimed.
-    seen: HashMap<u64, (i64, bool)>,
-    /// Names of directories, with what is said of them, and whether they were seen so.
-    directories: HashMap<Vec<u8>, (Finished, bool)>,
-}
-
-impl FinishedEntries {
-    /// What a directory has that is finished with all below it.
-    pub(super) fn directory(&self, path: &[u8]) -> Option<Totals> {
-        self.directories
-            .get(split(path).1)
-            .map(|(said, _)| said.totals)
-    }
-
-    /// Whether any entries may be finished.
-    pub(super) fn has_entries(&self) -> bool {
-        !self.seen.is_empty()
-    }
-}
-
 impl ResumeIndex {
     /// Whether what stands at the target may be the work of an earlier run.
     pub(super) fn has_run(&self) -> bool {
@@ -434,7 +407,7 @@ impl ResumeIndex {
     }
 
     /// What the journal says of a directory; `None` if nothing.
-    pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries> {
+    pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries<'_>> {
         let earlier = &self.earlier;
         let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
         if !has_past && !earlier.knows_of(path) {
@@ -443,70 +416,12 @@ impl ResumeIndex {
         let directories = earlier.finished_in(path);
         let directories = directories.map(|(name, said)| (name.to_vec(), (said, false)));
         Some(FinishedEntries {
+            index: self,
             path: path.to_vec(),
             has_past,
             seen: HashMap::new(),
             directories: directories.collect(),
         })
-    }
-
-    /// A directory stands at the target. It is finished no more if something was made or removed in
-    /// it since. Returns whether it is finished.
-    pub(super) fn see_directory(
-        &self,
-        finished: &mut FinishedEntries,
-        name: &[u8],
-        mtime_ns: impl FnOnce() -> Option<i64>,
-    ) -> bool {
-        let Some((said, is_there)) = finished.directories.get_mut(name) else {
-            return false;
-        };
-        *is_there = said.mtime_ns.is_none_or(|given| {
-            let found = mtime_ns();
-            found.is_some_and(|found| is_same_time(found, given))
-        });
-        *is_there
-    }
-
-    /// Something else stands there. Returns whether it is the work of an earlier run.
-    pub(super) fn see(&self, finished: &mut FinishedEntries, name: &[u8], mark: Mark) -> bool {
-        let path = &finished.path;
-        let claim = self.header.claim(path, name, mark);
-        // Of a time in whole seconds is seen later whether it is the one that was claimed.
-        let is_claimed = version_of(self.earlier.claims(path), claim)
-            .is_some_and(|version| version == claim.version || is_coarse(mark.mtime_ns));
-        let is_moved = is_claimed || self.was_made(path, claim);
-        if is_claimed || finished.has_past {
-            let seen = (mark.mtime_ns, is_claimed);
-            finished.seen.insert(claim.entry, seen);
-        }
-        is_moved
-    }
-
-    /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
-    /// made in its place.
-    pub(super) fn seen_all(&self, finished: &mut FinishedEntries) {
-        let (path, mut records) = (&finished.path, Vec::new());
-        finished.directories.retain(|name, (_, is_there)| {
-            if !*is_there {
-                records.push(Record::Forget(join(path, name)));
-            }
-            *is_there
-        });
-        let is_seen = |claim: &&Claim| {
-            let seen = finished.seen.get(&claim.entry);
-            seen.is_some_and(|(_, is_claimed)| *is_claimed)
-        };
-        let claims = self.earlier.claims(path);
-        let seen: Vec<_> = claims.iter().filter(is_seen).copied().collect();
-        if seen.len() < claims.len() {
-            records.push(Record::ForgetEntries(path.clone()));
-            records.push(Record::Entries(path.clone(), seen));
-        }
-        if !records.is_empty() {
-            // It claims nothing any more if that fails, which is told when it is used next.
-            let _ = lock(&self.journal).append(&records, true);
-        }
     }
 
     /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
@@ -522,22 +437,102 @@ impl ResumeIndex {
             || is_claimed(earlier.claims(parent), claim)
             || is_claimed(earlier.past_claims(parent), claim)
     }
+}
 
-    /// Whether a run that came to its end made this version.
-    fn was_made(&self, directory: &[u8], claim: Claim) -> bool {
-        let earlier = &self.earlier;
-        earlier.was_finished(directory) || is_claimed(earlier.past_claims(directory), claim)
+/// What is finished of one directory, and still is there.
+pub(super) struct FinishedEntries<'i> {
+    index: &'i ResumeIndex,
+    path: Vec<u8>,
+    /// A run that came to its end made any of it.
+    has_past: bool,
+    /// Entries that stand at the target as some run may have made them: the times there, and
+    /// whether they are claimed.
+    seen: HashMap<u64, (i64, bool)>,
+    /// Names of directories, with what is said of them, and whether they were seen so.
+    directories: HashMap<Vec<u8>, (Finished, bool)>,
+}
+
+impl FinishedEntries<'_> {
+    /// A directory stands at the target. It is finished no more if something was made or removed in
+    /// it since. Returns whether it is finished.
+    pub(super) fn see_directory(
+        &mut self,
+        name: &[u8],
+        mtime_ns: impl FnOnce() -> Option<i64>,
+    ) -> bool {
+        let Some((said, is_there)) = self.directories.get_mut(name) else {
+            return false;
+        };
+        *is_there = said.mtime_ns.is_none_or(|given| {
+            let found = mtime_ns();
+            found.is_some_and(|found| is_same_time(found, given))
+        });
+        *is_there
+    }
+
+    /// Something else stands there. Returns whether it is the work of an earlier run.
+    pub(super) fn see(&mut self, name: &[u8], mark: Mark) -> bool {
+        let claim = self.index.header.claim(&self.path, name, mark);
+        // Of a time in whole seconds is seen later whether it is the one that was claimed.
+        let is_claimed = version_of(self.index.earlier.claims(&self.path), claim)
+            .is_some_and(|version| version == claim.version || is_coarse(mark.mtime_ns));
+        if is_claimed || self.has_past {
+            self.seen.insert(claim.entry, (mark.mtime_ns, is_claimed));
+        }
+        is_claimed || self.was_made(claim)
+    }
+
+    /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
+    /// made in its place.
+    pub(super) fn seen_all(&mut self) {
+        let (path, mut records) = (&self.path, Vec::new());
+        self.directories.retain(|name, (_, is_there)| {
+            if !*is_there {
+                records.push(Record::Forget(join(path, name)));
+            }
+            *is_there
+        });
+        let is_seen = |claim: &&Claim| {
+            let seen = self.seen.get(&claim.entry);
+            seen.is_some_and(|(_, is_claimed)| *is_claimed)
+        };
+        let claims = self.index.earlier.claims(path);
+        let seen: Vec<_> = claims.iter().filter(is_seen).copied().collect();
+        if seen.len() < claims.len() {
+            records.push(Record::ForgetEntries(path.clone()));
+            records.push(Record::Entries(path.clone(), seen));
+        }
+        if !records.is_empty() {
+            // It claims nothing any more if that fails, which is told when it is used next.
+            let _ = lock(&self.index.journal).append(&records, true);
+        }
+    }
+
+    /// What a directory in it has that is finished with all below it.
+    pub(super) fn directory(&self, name: &[u8]) -> Option<Totals> {
+        self.directories.get(name).map(|(said, _)| said.totals)
+    }
+
+    /// Whether any entries may be finished.
+    pub(super) fn has_entries(&self) -> bool {
+        !self.seen.is_empty()
     }
 
     /// Whether this version of an entry is finished, and still stands at the target.
-    pub(super) fn entry(&self, finished: &FinishedEntries, path: &[u8], mark: Mark) -> bool {
-        let (parent, name) = split(path);
-        let claim = self.header.claim(parent, name, mark);
-        let seen = finished.seen.get(&claim.entry);
+    pub(super) fn entry(&self, name: &[u8], mark: Mark) -> bool {
+        let claim = self.index.header.claim(&self.path, name, mark);
+        let claims = self.index.earlier.claims(&self.path);
+        let seen = self.seen.get(&claim.entry);
         seen.is_some_and(|(there, is_so)| {
-            let is_made = *is_so && is_claimed(self.earlier.claims(parent), claim);
-            is_same_time(*there, mark.mtime_ns) && (is_made || self.was_made(parent, claim))
+            is_same_time(*there, mark.mtime_ns)
+                && (*is_so && is_claimed(claims, claim) || self.was_made(claim))
         })
+    }
+
+    /// Whether a run that came to its end made this version.
+    fn was_made(&self, claim: Claim) -> bool {
+        let earlier = &self.index.earlier;
+        earlier.was_finished(&self.path) || is_claimed(earlier.past_claims(&self.path), claim)
     }
 }
 

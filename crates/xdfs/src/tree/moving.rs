@@ -322,14 +322,13 @@ impl<'a> Report<'a> {
         }
         self.result.elapsed = self.began.elapsed();
         if self.result.unkept > 0 {
+            let files = match self.result.unkept {
+                1 => "1 file".to_owned(),
+                number => format!("{number} files"),
+            };
             let cause = format!(
-                "set-user-id and set-group-id of {} were not kept: a program is to run as its \
+                "set-user-id and set-group-id of {files} were not kept: a program is to run as its \
                  owner alone, and owners are not kept",
-                if self.result.unkept == 1 {
-                    "1 file".to_owned()
-                } else {
-                    format!("{} files", self.result.unkept)
-                }
             );
             let fault = Fault::new(Code::PermissionDenied, "copy a tree", cause);
             self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));

@@ -83,9 +83,12 @@ impl TreeRun<'_> {
     }
 
     /// What of a directory is finished and still stands at the target: `names` is told it.
-    fn finished_in(&self, directory: &[u8], names: &mut ListedNames) -> Option<FinishedEntries> {
-        let index = self.resume.as_ref()?;
-        let mut finished = index.of(directory)?;
+    fn finished_in(
+        &self,
+        directory: &[u8],
+        names: &mut ListedNames,
+    ) -> Option<FinishedEntries<'_>> {
+        let mut finished = self.resume.as_ref()?.of(directory)?;
         for found in self.target.entries(directory) {
             let found = match found {
                 Ok(found) => found,
@@ -96,10 +99,10 @@ impl TreeRun<'_> {
             let name = split(&found.path).1;
             let is_moved = if found.is_directory {
                 let mtime_ns = || self.target.attributes(&found).map(|a| a.mtime_ns);
-                index.see_directory(&mut finished, name, mtime_ns)
+                finished.see_directory(name, mtime_ns)
             } else {
                 let mark = self.target.mark(&found);
-                mark.is_some_and(|mark| index.see(&mut finished, name, mark))
+                mark.is_some_and(|mark| finished.see(name, mark))
             };
             if is_moved {
                 names.moved(name);
@@ -108,21 +111,25 @@ impl TreeRun<'_> {
                 return None;
             }
         }
-        index.seen_all(&mut finished);
+        finished.seen_all();
         Some(finished)
     }
 
     /// What an entry has that an earlier run finished.
-    fn finished(&self, finished: Option<&FinishedEntries>, found: &FoundName) -> Option<Totals> {
-        let (index, finished) = (self.resume.as_ref()?, finished?);
+    fn finished(
+        &self,
+        finished: Option<&FinishedEntries<'_>>,
+        found: &FoundName,
+    ) -> Option<Totals> {
+        let (finished, name) = (finished?, split(&found.path).1);
         if found.is_directory {
-            return finished.directory(&found.path);
+            return finished.directory(name);
         }
         if !finished.has_entries() {
             return None;
         }
         let mark = self.source.mark(found)?;
-        if !index.entry(finished, &found.path, mark) {
+        if !finished.entry(name, mark) {
             return None;
         }
         // Further names of it are links to this one. If it is one itself, the first may be moved
