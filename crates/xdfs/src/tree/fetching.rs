@@ -82,7 +82,7 @@ impl Moving<'_, '_> {
         let begun = self.run.begun.load(Ordering::Relaxed);
         let pack_bytes = self.run.cut.pack_bytes(begun) as u64;
         let request = &self.request;
-        if !request.is_empty()
+        if !request.names.is_empty()
             && (request.bytes + bytes > pack_bytes
                 || request.name_bytes + name_bytes > PACK_REQUEST_BYTES_MAX)
         {
@@ -97,7 +97,7 @@ impl Moving<'_, '_> {
 
     /// Asks for the names that were gathered.
     pub(super) fn send_request(&mut self) -> Result<(), Fault> {
-        if self.request.is_empty() {
+        if self.request.names.is_empty() {
             return Ok(());
         }
         let names = std::mem::take(&mut self.request).names;

@@ -1,7 +1,7 @@
 //! What follows when the names of a tree were found: what failed is tried again, names that may
 //! collide and further names of files come, and directories get their metadata.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner};
@@ -9,10 +9,10 @@ use xdfs_proto::{Code, Fault};
 
 use super::item::{Item, Kind};
 use super::links::{Link, sound};
-use super::moving::{PackTransfer, Packs, Report, RetryEntry};
+use super::moving::{PackTransfer, Report, RetryEntry};
 use super::name_collisions::{BothEnds, Deferred, Names, Verdict, identity, resolve_collisions};
 use super::namespace::{FoundName, LookedUp};
-use super::options::ROUNDS;
+use super::options::{PACKS_MAX, ROUNDS};
 use super::run::{Moving, TreeRun};
 use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, OWNER_ALL, split};
 use super::version::mark_of;
@@ -346,14 +346,14 @@ impl TreeRun<'_> {
         overwrite: bool,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let mut packs = Packs::default();
+        let mut packs = VecDeque::new();
         let (mut pack, mut items) = (self.begin_pack(), Vec::new());
         for (entry, item) in entries {
             if !pack.entry(&entry) {
                 let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                packs.push(self.start_pack(full, std::mem::take(&mut items), overwrite)?);
-                if packs.is_full()
-                    && let Some(pack) = packs.take()
+                packs.push_back(self.start_pack(full, std::mem::take(&mut items), overwrite)?);
+                if packs.len() >= PACKS_MAX
+                    && let Some(pack) = packs.pop_front()
                 {
                     self.count_pack(pack, report)?;
                 }
@@ -363,12 +363,11 @@ impl TreeRun<'_> {
             items.push(item);
         }
         if !pack.is_empty() {
-            packs.push(self.start_pack(pack.finish(), items, overwrite)?);
+            packs.push_back(self.start_pack(pack.finish(), items, overwrite)?);
         }
-        while let Some(pack) = packs.take() {
-            self.count_pack(pack, report)?;
-        }
-        Ok(())
+        packs
+            .into_iter()
+            .try_for_each(|pack| self.count_pack(pack, report))
     }
 
     /// What a directory is to have; `None` if there is none any more. A source here is asked now,

@@ -1,5 +1,7 @@
 //! Large files of a tree: each moves by a transfer of its own, a few of them at once.
 
+use std::time::Duration;
+
 use xdfs_engine::command::JobKind;
 use xdfs_engine::{DownloadJob, UploadJob};
 use xdfs_proto::{Code, Fault};
@@ -84,7 +86,7 @@ impl Moving<'_, '_> {
     pub(super) fn poll_large(&mut self) -> Result<(), Fault> {
         let mut at = 0;
         while let Some(file) = self.large.get_mut(at) {
-            if !is_over(&mut file.transfer) {
+            if !is_over(&mut file.transfer, Duration::ZERO) {
                 at += 1;
             } else if let Some(file) = self.large.remove(at) {
                 self.end_large(file)?;

@@ -13,7 +13,6 @@ use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::inspector::PackInspector;
 use super::item::{Item, Kind};
-use super::options::PACKS_MAX;
 use super::tracker::Tracker;
 use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
 use crate::transfer::Transfer;
@@ -345,11 +344,11 @@ pub(super) enum PackTransfer {
 }
 
 impl PackTransfer {
-    /// Whether what came of it can be taken without waiting.
-    pub(super) fn is_over(&mut self) -> bool {
+    /// Whether it has ended, or does so while `timeout` passes without progress.
+    pub(super) fn is_over(&mut self, timeout: Duration) -> bool {
         match self {
             Self::Ended(_) => true,
-            Self::Moving(transfer) => is_over(transfer),
+            Self::Moving(transfer) => is_over(transfer, timeout),
         }
     }
 
@@ -380,57 +379,19 @@ pub(super) struct NextRequest {
     pub(super) bytes: u64,
 }
 
-impl NextRequest {
-    pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
+/// The pack that was begun first, if it ends while `timeout` passes without progress.
+pub(super) fn take_ended(
+    packs: &mut VecDeque<MovingPack>,
+    timeout: Duration,
+) -> Option<MovingPack> {
+    let first = packs.front_mut()?;
+    first.transfer.is_over(timeout).then(|| packs.pop_front())?
 }
 
-/// Packs that are under way.
-#[derive(Debug, Default)]
-pub(super) struct Packs(VecDeque<MovingPack>);
-
-impl Packs {
-    pub(super) fn push(&mut self, pack: MovingPack) {
-        self.0.push_back(pack);
-    }
-
-    /// Whether no more may be begun.
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= PACKS_MAX
-    }
-
-    /// Whether none is under way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The one that was begun first.
-    pub(super) fn take(&mut self) -> Option<MovingPack> {
-        self.0.pop_front()
-    }
-
-    /// The one that was begun first, if it ends within a while.
-    pub(super) fn take_soon(&mut self) -> Option<MovingPack> {
-        if let PackTransfer::Moving(transfer) = &mut self.0.front_mut()?.transfer {
-            while transfer.progress(PROGRESS_INTERVAL).is_some() {}
-            if !transfer.is_finished() {
-                return None;
-            }
-        }
-        self.0.pop_front()
-    }
-
-    /// The one that was begun first, if it has ended.
-    pub(super) fn take_ended(&mut self) -> Option<MovingPack> {
-        let first = self.0.front_mut()?;
-        first.transfer.is_over().then(|| self.0.pop_front())?
-    }
-}
-
-/// Whether a transfer has ended, so that what came of it can be taken without waiting.
-pub(super) fn is_over(transfer: &mut Transfer) -> bool {
-    while transfer.progress(Duration::ZERO).is_some() {}
+/// Whether a transfer has ended, or does so while `timeout` passes without progress, so that what
+/// came of it can be taken without waiting.
+pub(super) fn is_over(transfer: &mut Transfer, timeout: Duration) -> bool {
+    while transfer.progress(timeout).is_some() {}
     transfer.is_finished()
 }
 

@@ -21,10 +21,10 @@ use super::item::Item;
 use super::journal::{self, JournalWriter, ResumeIndex};
 use super::large::MovingFile;
 use super::links::{FirstNames, Link};
-use super::moving::{MovingPack, NextRequest, PackTransfer, Packs, Report};
+use super::moving::{MovingPack, NextRequest, PROGRESS_INTERVAL, PackTransfer, Report, take_ended};
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
-use super::options::{Durability, FINALIZED_AT_ONCE, PackSizes, TreeOptions};
+use super::options::{Durability, FINALIZED_AT_ONCE, PACKS_MAX, PackSizes, TreeOptions};
 use super::tracker::CompletedDirectory;
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
@@ -153,7 +153,7 @@ pub(super) struct TreeRun<'a> {
 pub(super) struct Moving<'r, 'o> {
     pub(super) run: &'r TreeRun<'r>,
     pub(super) report: &'r mut Report<'o>,
-    pub(super) packs: Packs,
+    pub(super) packs: VecDeque<MovingPack>,
     pub(super) large: VecDeque<MovingFile>,
     /// Large files that are there, but for what is kept of them.
     pub(super) bare: Vec<(Item, Vec<u8>)>,
@@ -186,7 +186,7 @@ impl<'r, 'o> Moving<'r, 'o> {
         Self {
             run,
             report,
-            packs: Packs::default(),
+            packs: VecDeque::new(),
             large: VecDeque::new(),
             bare: Vec::new(),
             request: NextRequest::default(),
@@ -367,8 +367,8 @@ impl<'r, 'o> Moving<'r, 'o> {
         if matches!(pack.transfer, PackTransfer::Ended(_)) {
             return self.end_pack(pack);
         }
-        self.packs.push(pack);
-        while self.packs.is_full() {
+        self.packs.push_back(pack);
+        while self.packs.len() >= PACKS_MAX {
             self.wait_for_packs()?;
         }
         Ok(())
@@ -378,7 +378,7 @@ impl<'r, 'o> Moving<'r, 'o> {
     fn wait_for_packs(&mut self) -> Result<(), Fault> {
         // They may wait behind those.
         self.cancel_unwanted();
-        if let Some(pack) = self.packs.take_soon() {
+        if let Some(pack) = take_ended(&mut self.packs, PROGRESS_INTERVAL) {
             self.end_pack(pack)?;
         } else {
             self.report.progress();
@@ -435,7 +435,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                 self.wait_for_packs()?;
             }
             // What had no room in its pack is asked for again.
-            if self.request.is_empty() || self.report.is_stopped() {
+            if self.request.names.is_empty() || self.report.is_stopped() {
                 break;
             }
         }
@@ -460,13 +460,13 @@ impl<'r, 'o> Moving<'r, 'o> {
         }
         self.ticked = Instant::now();
         while !self.is_in_pack
-            && let Some(pack) = self.packs.take_ended()
+            && let Some(pack) = take_ended(&mut self.packs, Duration::ZERO)
         {
             self.end_pack(pack)?;
         }
         self.poll_large()?;
         if let Some((transfer, _)) = &mut self.finalizing
-            && (transfer.is_over() || self.completed.len() >= 4 * FINALIZED_AT_ONCE)
+            && (transfer.is_over(Duration::ZERO) || self.completed.len() >= 4 * FINALIZED_AT_ONCE)
         {
             self.end_finalizing()?;
         }

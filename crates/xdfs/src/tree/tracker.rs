@@ -2,7 +2,8 @@
 //! all directories below them are complete. Then nothing more is made in them, so that their
 //! metadata can be set, and one claim stands for everything in them.
 //!
-//! What is kept in memory are the directories that aren't complete: the edge of the walk.
+//! What is kept in memory are the directories that aren't complete: the edge of the walk. Of a
+//! synchronisation, which lists for itself, they are those in which a pass moves anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
