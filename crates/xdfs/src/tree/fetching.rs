@@ -142,7 +142,7 @@ impl TreeRun<'_> {
         let inspector = Arc::new(PackInspector::looking(path));
         let pack = self.start_request(Arc::clone(&inspector), false)?;
         pack.transfer.wait()?;
-        match inspector.lock().pop() {
+        match inspector.take().pop() {
             Some(Received::Large(_, Some(kept))) => Ok(kept),
             Some(Received::Failed(_, fault)) => Err(fault),
             _ => {

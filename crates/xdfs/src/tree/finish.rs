@@ -143,27 +143,25 @@ impl Moving<'_, '_> {
         }
         let mut pack = self.run.begin_pack();
         let mut directories = Vec::new();
-        while let Some(CompletedDirectory { path, directory }) = self.completed.front_mut() {
+        while let Some(mut completed) = self.completed.pop_front() {
+            let CompletedDirectory { path, directory } = &mut completed;
             let known = directory.known.or_else(|| self.run.known_here(path));
-            let known = known.filter(|_| !directory.is_absent);
-            directory.known = known;
-            if let Some(known) = known
-                && !pack.entry(&Entry {
-                    path,
-                    metadata: self.run.directory_metadata(path, directory, known),
-                    content: Content::Attributes,
-                })
-            {
-                break;
-            }
-            let Some(completed) = self.completed.pop_front() else {
-                break;
-            };
-            match known {
-                Some(_) => directories.push(completed),
+            directory.known = known.filter(|_| !directory.is_absent);
+            let Some(known) = directory.known else {
                 // It was not made, or is gone or something else by now.
-                None => self.report.tracker.closed(completed, false),
+                self.report.tracker.closed(completed, false);
+                continue;
+            };
+            let entry = Entry {
+                path,
+                metadata: self.run.directory_metadata(path, directory, known),
+                content: Content::Attributes,
+            };
+            if !pack.entry(&entry) {
+                self.completed.push_front(completed);
+                break;
             }
+            directories.push(completed);
         }
         if !directories.is_empty() {
             let pack = self.run.start_pack(pack.finish(), Vec::new(), true)?;
@@ -181,12 +179,7 @@ impl Moving<'_, '_> {
         let Some((transfer, directories)) = self.finalizing.take() else {
             return Ok(());
         };
-        let ended = transfer.wait();
-        if let Err(fault) = &ended
-            && fault.ends_session
-        {
-            return Err(fault.clone());
-        }
+        let ended = self.run.carry_out(transfer, false)?;
         for (number, directory) in (0..).zip(directories) {
             let fault = match &ended {
                 Ok(failures) => failures.of(number),

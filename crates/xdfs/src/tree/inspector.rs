@@ -55,7 +55,7 @@ impl PackInspector {
         std::mem::take(&mut *self.lock())
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

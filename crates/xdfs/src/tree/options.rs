@@ -26,8 +26,8 @@ pub(super) const PACKS_MAX: usize = 11;
 pub(super) const LARGE_MAX: usize = 4;
 /// How often what failed is tried again when everything else is moved, if the fault may pass.
 pub(super) const ROUNDS: u32 = 2;
-/// Complete directories from which on their metadata are set, while other things go on.
-pub(super) const FINALIZED_AT_ONCE: usize = 512;
+/// Complete directories that wait while other things go on, until all of them are set at once.
+pub(super) const COMPLETED_WAITING: usize = 512;
 /// Round-trip time from which a path is long.
 pub(super) const LONG_PATH: Duration = Duration::from_millis(2);
 

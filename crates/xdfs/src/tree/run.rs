@@ -24,7 +24,7 @@ use super::links::{FirstNames, Link};
 use super::moving::{MovingPack, NextRequest, PROGRESS_INTERVAL, PackTransfer, Report, take_ended};
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
-use super::options::{Durability, FINALIZED_AT_ONCE, PACKS_MAX, PackSizes, TreeOptions};
+use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
 use super::tracker::CompletedDirectory;
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
@@ -454,7 +454,7 @@ impl<'r, 'o> Moving<'r, 'o> {
     pub(super) fn poll_background(&mut self) -> Result<(), Fault> {
         let completed = self.report.tracker.take_completed();
         self.completed.extend(completed);
-        let many = self.completed.len() >= FINALIZED_AT_ONCE;
+        let many = self.completed.len() >= COMPLETED_WAITING;
         if !many && self.ticked.elapsed() < TICK {
             return Ok(());
         }
@@ -466,7 +466,7 @@ impl<'r, 'o> Moving<'r, 'o> {
         }
         self.poll_large()?;
         if let Some((transfer, _)) = &mut self.finalizing
-            && (transfer.is_over(Duration::ZERO) || self.completed.len() >= 4 * FINALIZED_AT_ONCE)
+            && (transfer.is_over(Duration::ZERO) || self.completed.len() >= 4 * COMPLETED_WAITING)
         {
             self.end_finalizing()?;
         }
@@ -579,7 +579,7 @@ impl<'a> TreeRun<'a> {
     ///
     /// # Errors
     /// The session ended, or the names could not be made durable.
-    fn carry_out(
+    pub(super) fn carry_out(
         &self,
         transfer: PackTransfer,
         has_names: bool,

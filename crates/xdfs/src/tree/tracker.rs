@@ -141,14 +141,9 @@ impl Tracker {
         self.fresh
     }
 
-    /// Nothing is remembered for a journal any more.
+    /// Nothing more is remembered for a journal, and what is remembered isn't asked for.
     pub(super) fn forgo_claims(&mut self) {
         self.claims = false;
-        self.finished.clear();
-        self.loose.clear();
-        for directory in self.directories.values_mut() {
-            directory.entries = Entries::default();
-        }
     }
 
     /// An entry that is no directory is at its place, or failed for good.
