@@ -3,13 +3,15 @@
 //! ([`Seed`]).
 //!
 //! A side that has one version asks for the sums of the blocks of the other. It rolls a weak sum
-//! over every offset of its own, and where that is the sum of a block compares the strong one. What
+//! over every offset of its own, and where that is the sum of a block compares the strong one
+//! ([`find`]). What
 //! was found so is copied at the receiver from its old file into the partial file of a transfer,
 //! together with the digest states of the pieces: so the transfer begins like one that goes on, and
 //! only the rest travels. Nothing of this is trusted: a piece whose bytes have another digest than
 //! was given isn't taken.
 
 mod codec;
+pub mod find;
 
 use crate::digest::{DigestKind, Fragment, FragmentState};
 use crate::id::SourceTag;

@@ -7,14 +7,13 @@
 //! was broken off: it checks, publishes and counts as ever. Whatever is wrong with the sums, or
 //! changes meanwhile, only makes it send more. So nothing here is a failure.
 
-mod find;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use xdfs_proto::delta::find::{self, FoundBlock, Index, Run, add, block_bytes, cut};
 use xdfs_proto::delta::{
     PIECES_MAX, SEEDED_BYTES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature,
 };
@@ -25,7 +24,6 @@ use xdfs_store::{LocalStore, Source, Store};
 use crate::client::Client;
 use crate::paths::{Answer, Attributes, Call};
 use crate::tree::namespace::Namespace;
-use find::{FoundBlock, Index, Run, add, block_bytes, cut};
 
 /// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
 const FILE_BYTES_MIN: u64 = 1 << 20;

@@ -1,10 +1,15 @@
 //! Finding blocks of one version of a file in another, wherever they are there.
+//!
+//! An [`Index`] of the sums of one version finds its blocks in the bytes of the other. What both
+//! have are stretches ([`Run`]), which [`cut`] turns into the pieces of a [`Seed`](super::Seed).
+//! Memory is bounded by the number of blocks, and time by the bytes, whatever the sums say.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xdfs_proto::delta::{RollingSum, SeedPiece, Signature, strong};
-use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
-use xdfs_proto::{ByteRange, Code, Fault};
+use super::{RollingSum, SeedPiece, Signature, strong};
+use crate::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
+use crate::fault::{Code, Fault};
+use crate::range::ByteRange;
 
 /// Shortest block in bytes: with shorter ones the sums would be a large part of what is sent.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
@@ -26,7 +31,8 @@ const NONE: u32 = u32::MAX;
 
 /// The bytes of a block for the versions of a file, the longer of which has so many bytes: about
 /// the square root. `None` if it is too long for so few blocks.
-pub(super) fn block_bytes(length: u64) -> Option<u32> {
+#[must_use]
+pub fn block_bytes(length: u64) -> Option<u32> {
     let least = length.div_ceil(BLOCKS_MAX).max(length.isqrt());
     let block = least.checked_next_power_of_two()?.max(BLOCK_BYTES_MIN);
     (block <= BLOCK_BYTES_MAX)
@@ -36,27 +42,28 @@ pub(super) fn block_bytes(length: u64) -> Option<u32> {
 
 /// A block that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FoundBlock {
+pub struct FoundBlock {
     /// Where in the file that was looked through.
-    pub(super) at: u64,
+    pub at: u64,
     /// The number of the block in the other one.
-    pub(super) block: u32,
+    pub block: u32,
     /// Bytes of the block.
-    pub(super) length: u32,
+    pub length: u32,
 }
 
 /// A stretch that both versions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub struct Run {
     /// Where it is in the new file.
-    pub(super) new: u64,
+    pub new: u64,
     /// Where it is in the old file.
-    pub(super) old: u64,
-    pub(super) length: u64,
+    pub old: u64,
+    /// Bytes of it.
+    pub length: u64,
 }
 
 /// Adds what was found to the stretch before, if it goes on with it.
-pub(super) fn add(runs: &mut Vec<Run>, run: Run) {
+pub fn add(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         Some(last) if last.new + last.length == run.new && last.old + last.length == run.old => {
             last.length += run.length;
@@ -66,10 +73,11 @@ pub(super) fn add(runs: &mut Vec<Run>, run: Run) {
 }
 
 /// Reads at an offset; less than asked for only at the end.
-pub(super) type Read<'r> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Fault> + 'r;
+pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Fault> + 'r;
 
 /// The blocks of one version, to be found in another.
-pub(super) struct Index {
+#[derive(Debug)]
+pub struct Index {
     block: u32,
     signatures: Vec<Signature>,
     /// Bytes of the last block if it is a short one, else 0.
@@ -87,7 +95,8 @@ pub(super) struct Index {
 
 impl Index {
     /// The signatures are those of all blocks of a file of `length` bytes.
-    pub(super) fn new(block: u32, length: u64, signatures: Vec<Signature>) -> Self {
+    #[must_use]
+    pub fn new(block: u32, length: u64, signatures: Vec<Signature>) -> Self {
         let count = signatures.len();
         let tail = u32::try_from(length % u64::from(block)).unwrap_or(0);
         let bits = (count.max(64)).next_power_of_two().trailing_zeros();
@@ -165,16 +174,20 @@ impl Index {
     }
 
     /// The other blocks with the content of this one.
-    pub(super) fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
+    pub fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
         let next = |at: &u32| self.twin.get(*at as usize).copied();
         std::iter::successors(next(&block), next).take_while(|at| *at != NONE)
     }
 
-    pub(super) fn count(&self) -> usize {
+    /// The number of blocks.
+    #[must_use]
+    pub fn count(&self) -> usize {
         self.signatures.len()
     }
 
-    pub(super) fn state(&self, block: u64) -> Option<FragmentState> {
+    /// The digest state of a block, as its signature has it.
+    #[must_use]
+    pub fn state(&self, block: u64) -> Option<FragmentState> {
         let number = usize::try_from(block).ok()?;
         self.signatures.get(number).map(|s| s.state)
     }
@@ -184,7 +197,7 @@ impl Index {
     ///
     /// # Errors
     /// What `read` says, or that there are fewer bytes than the range has.
-    pub(super) fn scan(
+    pub fn scan(
         &self,
         range: ByteRange,
         read: &mut Read<'_>,
@@ -299,16 +312,16 @@ fn fill(bytes: &mut Vec<u8>, from: u64, end: u64, read: &mut Read<'_>) -> Result
 }
 
 /// The digest state of a range of the new file.
-pub(super) type StateOf<'s> = dyn FnMut(ByteRange) -> Result<Option<FragmentState>, Fault> + 's;
+pub type StateOf<'s> = dyn FnMut(ByteRange) -> Result<Option<FragmentState>, Fault> + 's;
 /// Takes a piece; `false` if no more are wanted.
-pub(super) type Take<'t> = dyn FnMut(SeedPiece) -> Result<bool, Fault> + 't;
+pub type Take<'t> = dyn FnMut(SeedPiece) -> Result<bool, Fault> + 't;
 
 /// Cuts stretches into pieces of whole blocks of the new file, which has `length` bytes, in order.
 /// The stretches are in the order of the new file and don't overlap there.
 ///
 /// # Errors
 /// What the two functions say.
-pub(super) fn cut(
+pub fn cut(
     runs: &[Run],
     (block, length, kind): (u32, u64, DigestKind),
     state_of: &mut StateOf<'_>,

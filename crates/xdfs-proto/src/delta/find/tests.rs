@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
-use xdfs_proto::delta::weak;
-use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::{FileId, digest::DigestKind};
 
 use super::*;
+use crate::delta::weak;
+use crate::digest::BlockHasher;
+use crate::id::FileId;
 
 const BLOCK: u32 = 1024;
 
@@ -194,9 +194,10 @@ proptest! {
         cuts in proptest::collection::vec((0usize..60_000, 0usize..60_000, 0u64..9000), 1..8),
         is_blake3 in any::<bool>(),
     ) {
-        use xdfs_proto::{Limits, SourceTag};
-        use xdfs_proto::delta::Seed;
-        use xdfs_proto::path::Call;
+        use crate::delta::Seed;
+        use crate::id::SourceTag;
+        use crate::limits::Limits;
+        use crate::path::Call;
 
         let new = noise(5, length);
         let kind = if is_blake3 { DigestKind::Blake3 } else { DigestKind::Crc64Nvme };
