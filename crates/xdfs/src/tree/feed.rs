@@ -11,6 +11,7 @@ use xdfs_store::tree_journal::Totals;
 use super::item::Item;
 use super::links::Link;
 use super::namespace::FoundName;
+use crate::events::SyncStep;
 
 /// What the scanner and the packers tell the run.
 pub(super) enum Event {
@@ -24,6 +25,8 @@ pub(super) enum Event {
     },
     /// A file that is too large for packs.
     Large(Vec<u8>),
+    /// What a dry run of a synchronisation would do.
+    Step(SyncStep, Item),
     /// A name that waits, since another may be taken for it.
     Deferred(FoundName),
     /// A further name.

@@ -3,7 +3,7 @@
 //! not to get the other names too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
@@ -27,8 +27,8 @@ pub(super) struct Link {
 type FileNumber = (u64, u64);
 
 /// The first name of each file that has several. All passes of a synchronisation share one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FirstNames(Arc<Mutex<HashMap<FileNumber, Vec<u8>>>>);
+#[derive(Debug, Default)]
+pub(super) struct FirstNames(Mutex<HashMap<FileNumber, Vec<u8>>>);
 
 impl FirstNames {
     /// The name of a file that came first; `None` if that is this one.

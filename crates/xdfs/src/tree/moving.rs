@@ -273,18 +273,7 @@ impl<'a> Report<'a> {
         self.tell(TreeEvent::Step { step, path, from });
     }
 
-    /// The next of what others give, while progress is told; `None` if nothing more comes, or the
-    /// observer wants no more.
-    pub(super) fn next<T>(&mut self, given: &mpsc::Receiver<T>) -> Option<T> {
-        loop {
-            match self.poll(given) {
-                Err(RecvTimeoutError::Timeout) => {}
-                next => return next.ok(),
-            }
-        }
-    }
-
-    /// Likewise, and returns when nothing came for a while.
+    /// The next of what others give; tells progress, and returns when nothing came for a while.
     pub(super) fn poll<T>(&mut self, given: &mpsc::Receiver<T>) -> Result<T, RecvTimeoutError> {
         if self.stopped {
             return Err(RecvTimeoutError::Disconnected);

@@ -46,7 +46,7 @@ const LISTINGS_LONG: usize = 16;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Where names come from if not from the scanner.
-pub(super) type Provider<'p> = dyn Fn(&TreeRun<'_>, &Feed) + Sync + 'p;
+pub(super) type Provider<'p> = dyn Fn(&Feed) + Sync + 'p;
 
 /// Copies the tree `source` to `named`: into it if that is a directory that exists and `source`
 /// doesn't end in a slash, else as it.
@@ -269,7 +269,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
             if let Some(provide) = provider {
                 let feed = feed.clone();
-                scope.spawn(move || provide(run, &feed));
+                scope.spawn(move || provide(&feed));
             } else {
                 for root in roots.iter().rev().filter(|root| root.is_directory) {
                     run.unlisted.push(root.path.clone());
@@ -336,6 +336,10 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
             Event::Large(path) => {
                 self.start_large(Item::large(path, 0, None), None)?;
+            }
+            Event::Step(step, item) => {
+                self.report.step(step, &item.path, None);
+                self.report.count(&item);
             }
             Event::Deferred(found) => self.deferred.add(found),
             Event::Link(link) => self.links.push(link),
@@ -541,7 +545,6 @@ impl<'a> TreeRun<'a> {
     ) -> Result<(), Fault> {
         report.keeps_lost |= self.options.hard_links;
         let result = Moving::new(self, report, journal).drive(roots, provider);
-        self.stop.store(true, Ordering::Relaxed);
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
         result
     }

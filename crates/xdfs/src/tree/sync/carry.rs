@@ -1,27 +1,25 @@
 //! Carrying out what a comparison found: the only part of a synchronisation that changes things.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
 
-use super::delta::{self, Candidate, Preparation};
-use super::name_matches::DeferredEntry;
-use super::plan::{Action, Give, Late, Renaming};
+use super::delta::{Candidate, Delta};
+use super::name_matches::{DeferredEntry, Listed, same};
+use super::plan::{Action, Give, Outcome, Renaming, Replaces};
 use super::swap;
-use crate::client::Client;
 use crate::events::SyncStep;
 use crate::paths::{Attributes, Call};
 use crate::tree::feed::{Event, Feed};
-use crate::tree::item::{Item, attributes_of};
-use crate::tree::links::FirstNames;
+use crate::tree::item::{Item, Kind, attributes_of};
 use crate::tree::moving::Report;
-use crate::tree::namespace::{CALLS_MAX, FoundName, Namespace, Pending};
-use crate::tree::options::{PackSizes, SET_ID, TreeOptions};
+use crate::tree::namespace::{CALLS_MAX, FoundName, Pending};
+use crate::tree::options::SET_ID;
 use crate::tree::run::TreeRun;
 
 /// Entries that are given to a mover at once.
@@ -29,64 +27,23 @@ const BATCH_ENTRIES: usize = 128;
 /// How often it is looked whether a file that takes a place is to be broken off.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Gives actions, until the flag is set.
-pub(super) type Actions<'a> = dyn Fn(&AtomicBool, &mut Give<'_>) + Sync + 'a;
+/// Gives actions, until the flag is set, and says what is left to be done.
+pub(super) type Actions<'a> =
+    dyn Fn(&AtomicBool, &mut Give<'_>) -> Result<Outcome, Fault> + Sync + 'a;
 
-/// What changes the target.
+/// What changes the target; in a dry run it tells what it would change.
 pub(super) struct Carrier<'a> {
-    client: &'a Client,
-    source: &'a Namespace<'a>,
-    pub(super) target: &'a Namespace<'a>,
-    options: &'a TreeOptions,
-    /// Old files are looked at for what they have of new ones.
-    delta: bool,
-    /// Why the server doesn't do that, once it has said so.
-    refusal: OnceLock<Fault>,
-    /// The observer has heard it.
-    is_refusal_told: AtomicBool,
-    /// The root of the target stays whose it is: it may be that of an export.
-    keeps_root: bool,
-    cut: PackSizes,
-    /// What comes in a later pass may be a further name of what came before.
-    names: FirstNames,
+    /// What moves entries.
+    pub(super) run: TreeRun<'a>,
+    pub(super) delta: Delta,
 }
 
 /// Is told what came of a change.
 pub(super) type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) + 'e;
 
-impl<'a> Carrier<'a> {
-    pub(super) fn new(
-        client: &'a Client,
-        (source, target): (&'a Namespace<'a>, &'a Namespace<'a>),
-        options: &'a TreeOptions,
-        (delta, keeps_root): (bool, bool),
-        cut: PackSizes,
-    ) -> Self {
-        Self {
-            client,
-            source,
-            target,
-            options,
-            delta,
-            refusal: OnceLock::new(),
-            is_refusal_told: AtomicBool::new(false),
-            keeps_root,
-            cut,
-            names: FirstNames::default(),
-        }
-    }
-
-    /// What moves entries.
-    fn run(&self) -> TreeRun<'a> {
-        let run = TreeRun::new(
-            self.client,
-            self.source,
-            self.target,
-            self.options,
-            self.cut,
-        );
-        let names = self.names.clone();
-        TreeRun { names, ..run }
+impl Carrier<'_> {
+    pub(super) fn is_dry(&self) -> bool {
+        self.run.options.dry_run
     }
 
     /// Moves what the actions name, while they are given.
@@ -94,37 +51,51 @@ impl<'a> Carrier<'a> {
         &self,
         actions: &Actions<'_>,
         report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        let provide = |run: &TreeRun<'_>, feed: &Feed| {
-            let prepare = |candidate: Candidate| self.prepare(candidate, run, feed);
-            delta::beside(self.delta, &prepare, |candidates| {
-                self.feed(actions, run, feed, candidates);
-            });
+    ) -> Result<Outcome, Fault> {
+        // A mover that was stopped may not have asked.
+        let given = Mutex::new(Ok(Outcome::default()));
+        let provide = |feed: &Feed| {
+            let prepare = |candidate: Candidate| self.prepare(candidate, feed);
+            let outcome = self
+                .delta
+                .beside(&prepare, |candidates| self.feed(actions, feed, candidates));
+            *given.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
         };
-        let moved = self.run().run(Vec::new(), Some(&provide), None, report);
-        if let Some(fault) = self.refusal.get()
-            && !self.is_refusal_told.swap(true, Ordering::Relaxed)
-        {
-            let fault = fault.clone();
-            report.warn(&fault.hint("large files that changed were sent whole"));
+        self.run.run(Vec::new(), Some(&provide), None, report)?;
+        given.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves these entries.
+    pub(super) fn copy(
+        &self,
+        entries: &[Listed],
+        replaces: Replaces,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        if entries.is_empty() {
+            return Ok(());
         }
-        moved
+        let copies = |_: &AtomicBool, give: &mut Give<'_>| {
+            let mut copies = entries.iter().cloned();
+            copies.all(|entry| give(Action::Copy(entry, replaces)));
+            Ok(Outcome::default())
+        };
+        self.carry(&copies, report).map(drop)
     }
 
     /// Has what the target has of a large file taken from its old one, and the rest moved.
-    fn prepare(&self, candidate: Candidate, run: &TreeRun<'_>, feed: &Feed) {
-        let found = self.found(candidate.path.clone(), candidate.attributes.clone());
-        if !run.is_stopped() && run.first_name(&found).1.is_none() {
-            let preparation = self.preparation(&run.stop);
-            preparation.prepare(&candidate, self.source, self.target);
+    fn prepare(&self, candidate: Candidate, feed: &Feed) {
+        let found = self.found(candidate.entry.clone());
+        if !self.run.is_stopped() && self.run.first_name(&found).1.is_none() {
+            self.delta.prepare(&candidate, &self.run);
         }
         feed.entries(vec![found]);
     }
 
     /// What is to be moved. A source here is looked at again then.
-    fn found(&self, path: Vec<u8>, attributes: Attributes) -> FoundName {
+    fn found(&self, (path, attributes): Listed) -> FoundName {
         let mut found = FoundName::listed(path, attributes);
-        if !self.source.is_remote() {
+        if !self.run.source.is_remote() {
             found.attributes = None;
         }
         found
@@ -133,33 +104,24 @@ impl<'a> Carrier<'a> {
     fn feed(
         &self,
         actions: &Actions<'_>,
-        run: &TreeRun<'_>,
         feed: &Feed,
         candidates: &SyncSender<Candidate>,
-    ) {
+    ) -> Result<Outcome, Fault> {
+        let run = &self.run;
+        if self.is_dry() {
+            return actions(&run.stop, &mut |action| feed.tell(told(action)));
+        }
         let mut batch = Vec::new();
         let mut sets = run.begin_pack();
-        actions(&run.stop, &mut |action| match action {
-            Action::Copy {
-                path,
-                attributes,
-                old: Some(old),
-                ..
-            } if self.may_pay(&attributes, old) => {
-                let candidate = Candidate {
-                    path,
-                    attributes,
-                    old,
-                };
-                candidates.send(candidate).is_ok()
+        let outcome = actions(&run.stop, &mut |action| match action {
+            Action::Copy(entry, Replaces::File(old)) if self.delta.may_pay(&entry.1, old) => {
+                candidates.send(Candidate { entry, old }).is_ok()
             }
-            Action::Copy {
-                path, attributes, ..
-            } => {
-                batch.push(self.found(path, attributes));
+            Action::Copy(entry, _) => {
+                batch.push(self.found(entry));
                 batch.len() < BATCH_ENTRIES || feed.entries(std::mem::take(&mut batch))
             }
-            Action::Set { path, attributes } => {
+            Action::Set((path, attributes)) => {
                 let entry = self.attributes_entry(&path, &attributes);
                 if !sets.entry(&entry) {
                     run.hand_over(&mut sets, feed);
@@ -168,27 +130,15 @@ impl<'a> Carrier<'a> {
                 }
                 true
             }
-            Action::Failed { path, fault } => feed.tell(Event::Failed(path, fault)),
+            Action::Failed(path, fault) => feed.tell(Event::Failed(path, fault)),
         });
         run.hand_over(&mut sets, feed);
         feed.entries(batch);
-    }
-
-    fn may_pay(&self, attributes: &Attributes, old: u64) -> bool {
-        self.delta && delta::may_pay(attributes.size, old)
-    }
-
-    fn preparation<'p>(&'p self, stop: &'p AtomicBool) -> Preparation<'p> {
-        Preparation {
-            client: self.client,
-            digest: self.client.digest(self.options.digest),
-            stop,
-            refusal: &self.refusal,
-        }
+        outcome
     }
 
     fn attributes_entry<'e>(&self, path: &'e [u8], attributes: &Attributes) -> Entry<'e> {
-        let is_kept = path.is_empty() && self.keeps_root;
+        let is_kept = path.is_empty() && self.run.keeps_root;
         let owner = Owner {
             uid: attributes.uid,
             gid: attributes.gid,
@@ -199,11 +149,21 @@ impl<'a> Carrier<'a> {
             metadata: Metadata {
                 mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
                 mtime_ns: Some(attributes.mtime_ns),
-                owner: (self.options.owner && !is_kept).then_some(owner),
+                owner: (self.run.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()
             },
             content: Content::Attributes,
         }
+    }
+
+    /// Makes the root of the target.
+    pub(super) fn make_root(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+        match self.is_dry() {
+            true => report.step(SyncStep::Copy, b"", None),
+            false => self.run.target.make_root()?,
+        }
+        report.result.directories += 1;
+        Ok(())
     }
 
     /// Sets what is known of entries, in this order.
@@ -217,7 +177,7 @@ impl<'a> Carrier<'a> {
             let item = Item::of(&entry);
             (entry, item)
         });
-        self.run().apply(entries, true, report)
+        self.run.apply(entries, true, report)
     }
 
     /// Makes calls, several at once and in any order, until the observer wants no more. `ended` is
@@ -241,7 +201,7 @@ impl<'a> Carrier<'a> {
             if report.is_stopped() {
                 break;
             }
-            under_way.push_back((what, self.target.start_beneath(call)));
+            under_way.push_back((what, self.run.target.start_beneath(call)));
             if under_way.len() >= CALLS_MAX
                 && let Some(first) = under_way.pop_front()
             {
@@ -258,173 +218,135 @@ impl<'a> Carrier<'a> {
     pub(super) fn rename(
         &self,
         renamings: Vec<Renaming>,
-        late: &mut Vec<Late>,
+        late: &mut Vec<Listed>,
         report: &mut Report<'_>,
     ) -> Result<u64, Fault> {
+        let told = |renaming: &Renaming, report: &mut Report<'_>| {
+            report.step(SyncStep::Rename, &renaming.to.0, Some(&renaming.from));
+        };
+        if self.is_dry() {
+            renamings.iter().for_each(|renaming| told(renaming, report));
+            return Ok(renamings.len() as u64);
+        }
+        let target = self.run.target;
         let mut renamed = Vec::new();
         let calls = renamings.into_iter().map(|renaming| {
             let call = Call::Rename {
-                from: self.target.at(&renaming.from),
-                to: self.target.at(&renaming.to),
+                from: target.at(&renaming.from),
+                to: target.at(&renaming.to.0),
                 overwrite: false,
             };
             (renaming, call)
         });
         self.call_all(calls, report, &mut |renaming, result, report| {
-            let Renaming {
-                from,
-                to,
-                attributes,
-            } = renaming;
-            match result {
-                Ok(()) => {
-                    report.step(SyncStep::Rename, &to, Some(&from));
-                    renamed.push((to, attributes));
-                }
-                Err(_) => late.push((to, attributes)),
+            if result.is_ok() {
+                told(&renaming, report);
+                renamed.push(renaming.to);
+            } else {
+                late.push(renaming.to);
             }
         })?;
         self.set(renamed.iter().map(|(path, a)| (path, a)), report)?;
         Ok(renamed.len() as u64)
     }
 
-    /// Of entries that waited those under whose names nothing stands. The others failed.
+    /// Of entries that waited those under whose names nothing stands. The others failed: where
+    /// something stands now, nothing was but what is moved.
     pub(super) fn keep_missing(
         &self,
         waited: Vec<DeferredEntry>,
         report: &mut Report<'_>,
     ) -> Result<Vec<DeferredEntry>, Fault> {
+        if self.is_dry() {
+            return Ok(waited);
+        }
+        let paths = waited.iter().map(|waits| &waits.entry.0[..]);
+        let found = self.run.target.look_up(paths);
         let mut missing = Vec::new();
-        let calls = waited.into_iter().map(|waits| {
-            let path = self.target.at(&waits.path);
-            let follow = false;
-            (waits, Call::Stat { path, follow })
-        });
-        self.call_all(calls, report, &mut |waits, result, report| match result {
-            Ok(()) => report.failed(&waits.path, &waits.fault()),
-            Err(fault) if fault.code == Code::NotFound => missing.push(waits),
-            Err(fault) => report.failed(&waits.path, &fault),
-        })?;
+        for (waits, found) in waited.into_iter().zip(found) {
+            let path = &waits.entry.0;
+            match found {
+                Ok(None) => missing.push(waits),
+                Ok(Some(_)) => report.failed(path, &same(path, &waits.other)),
+                Err(fault) if fault.ends_session => return Err(fault),
+                Err(fault) => report.failed(path, &fault),
+            }
+        }
         Ok(missing)
     }
 
     /// Puts large files where something stands that is no file and no directory: each comes whole
     /// under a name of its own beside it, and takes the place in one step. Further names of files
     /// are made when these are there.
-    pub(super) fn swap(&self, swaps: Vec<Late>, report: &mut Report<'_>) -> Result<(), Fault> {
-        let (run, mut links) = (self.run(), Vec::new());
-        for (path, attributes) in swaps {
+    pub(super) fn swap(&self, swaps: Vec<Listed>, report: &mut Report<'_>) -> Result<(), Fault> {
+        if self.is_dry() {
+            return self.copy(&swaps, Replaces::Entry, report);
+        }
+        let mut links = Vec::new();
+        for entry in swaps {
             if report.is_stopped() {
                 return Ok(());
             }
-            let found = self.found(path, attributes.clone());
-            if let Some(link) = run.first_name(&found).1 {
+            let is_special = entry.1.mode & SET_ID != 0;
+            if let Some(link) = self.run.first_name(&self.found(entry.clone())).1 {
                 links.push(link);
                 continue;
             }
-            let path = found.path;
-            match self.swap_one(&run, &path, &attributes, report) {
+            match self.swap_one(&entry, report) {
                 Ok(bytes) => {
-                    let is_special = attributes.mode & SET_ID != 0;
-                    report.result.unkept += u64::from(is_special && !self.options.owner);
-                    report.moved(&Item::large(path, bytes, None));
+                    report.result.unkept += u64::from(is_special && !self.run.options.owner);
+                    report.moved(&Item::large(entry.0, bytes, None));
                 }
                 Err(fault) if fault.ends_session => return Err(fault),
-                Err(fault) => report.fail_permanently(&path, &fault),
+                Err(fault) => report.fail_permanently(&entry.0, &fault),
             }
         }
         if links.is_empty() || report.is_stopped() {
             return Ok(());
         }
-        run.make_links(links, report)
+        self.run.make_links(links, report)
     }
 
-    fn swap_one(
-        &self,
-        run: &TreeRun<'_>,
-        path: &[u8],
-        attributes: &Attributes,
-        report: &mut Report<'_>,
-    ) -> Result<u64, Fault> {
+    fn swap_one(&self, (path, attributes): &Listed, report: &mut Report<'_>) -> Result<u64, Fault> {
         // Before it is read, which changes the time of the last read.
-        let kept = match self.options.keeps_more() {
-            true => run.metadata_of(path)?,
+        let kept = match self.run.options.keeps_more() {
+            true => self.run.metadata_of(path)?,
             false => attributes_of(&self.attributes_entry(path, attributes)),
         };
-        // The same ones each time, so that a transfer that was broken off goes on. What somebody
-        // else has under such a name stays.
+        let (beside, bytes) = self.move_beside(path, report)?;
+        match self.take_place(path, &beside, &kept) {
+            Ok(lacks) => lacks.map_or(Ok(bytes), |fault| Err(fault.path(path))),
+            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) => {
+                let path = self.run.target.at(&beside);
+                let removed = self.run.target.start_beneath(Call::RemoveFile { path });
+                match removed.wait() {
+                    Err(fault) if fault.ends_session => Err(fault),
+                    // Why it has to go is told.
+                    _ => Err(fault),
+                }
+            }
+        }
+    }
+
+    /// Moves a large file to a name beside its own: the same ones each time, so that a transfer
+    /// that was broken off goes on. What somebody else has under such a name stays.
+    fn move_beside(&self, path: &[u8], report: &mut Report<'_>) -> Result<(Vec<u8>, u64), Fault> {
         let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
         for number in 0..swap::NAMES {
-            moved = self.move_beside(run, path, number, report);
+            let beside = swap::beside(path, number);
+            moved = self.move_to(path, &beside, report).map(|n| (beside, n));
             if !matches!(&moved, Err(fault) if fault.code == Code::AlreadyExists) {
                 break;
             }
         }
-        let (beside, bytes) = moved?;
-        let lacks = match self.apply_metadata(run, &beside, &kept) {
-            // Nothing of it may have been set, and who compares later would see nothing missing:
-            // what stands there stays until the next run.
-            Err(fault) if !fault.ends_session => {
-                self.remove(&beside)?;
-                return Err(fault.path(path));
-            }
-            applied => applied?,
-        };
-        let renamed = self.target.start_beneath(Call::Rename {
-            from: self.target.at(&beside),
-            to: self.target.at(path),
-            overwrite: true,
-        });
-        let renamed = renamed.wait();
-        if renamed.is_err() {
-            self.remove(&beside)?;
-        }
-        renamed?;
-        lacks.map_or(Ok(bytes), |fault| Err(fault.path(path)))
+        moved
     }
 
-    /// Removes a file of which is told why it has to go.
-    fn remove(&self, path: &[u8]) -> Result<(), Fault> {
-        let path = self.target.at(path);
-        match self.target.start_beneath(Call::RemoveFile { path }).wait() {
-            Err(fault) if fault.ends_session => Err(fault),
-            _ => Ok(()),
-        }
-    }
-
-    /// Sets what a pack has for a file before that has its name: who breaks it off then leaves
-    /// nothing that looks as if it were finished. Returns what of it could not be set.
-    fn apply_metadata(
-        &self,
-        run: &TreeRun<'_>,
-        beside: &[u8],
-        kept: &[u8],
-    ) -> Result<Option<Fault>, Fault> {
-        let limits = Limits::default();
-        let Some(Ok(entry)) = PackReader::new(kept, &limits).next() else {
-            return Ok(None);
-        };
-        let pack = attributes_of(&Entry {
-            path: beside,
-            ..entry
-        });
-        let length = pack.len();
-        let pack = run.start_pack((pack, length), Vec::new(), true)?;
-        let failures = pack.transfer.wait()?;
-        Ok(failures.of(0).cloned())
-    }
-
-    /// Moves a large file to a name beside its own.
-    fn move_beside(
-        &self,
-        run: &TreeRun<'_>,
-        path: &[u8],
-        number: u32,
-        report: &mut Report<'_>,
-    ) -> Result<(Vec<u8>, u64), Fault> {
-        let beside = swap::beside(path, number);
+    fn move_to(&self, path: &[u8], to: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
         let mut item = Item::large(path.to_vec(), 0, None);
-        let mut transfer = run.start_file(&mut item, self.target.at(&beside), false)?;
+        let target = self.run.target.at(to);
+        let mut transfer = self.run.start_file(&mut item, target, false)?;
         while !transfer.is_finished() {
             if report.is_stopped() {
                 transfer.cancel();
@@ -432,6 +354,56 @@ impl<'a> Carrier<'a> {
             transfer.progress(SWAP_INTERVAL);
             report.progress();
         }
-        Ok((beside, transfer.wait()?.bytes))
+        Ok(transfer.wait()?.bytes)
+    }
+
+    /// Has a file take the place of another, after what is kept of it is set: who breaks it off
+    /// then leaves nothing that looks as if it were finished. If nothing of that can be set, what
+    /// stands there stays until the next run: who compares later would see nothing missing. Returns
+    /// what of it could not be set.
+    fn take_place(&self, path: &[u8], beside: &[u8], kept: &[u8]) -> Result<Option<Fault>, Fault> {
+        let limits = Limits::default();
+        let mut lacks = None;
+        if let Some(Ok(entry)) = PackReader::new(kept, &limits).next() {
+            let pack = attributes_of(&Entry {
+                path: beside,
+                ..entry
+            });
+            let length = pack.len();
+            let pack = self.run.start_pack((pack, length), Vec::new(), true)?;
+            lacks = match pack.transfer.wait() {
+                Err(fault) if !fault.ends_session => return Err(fault.path(path)),
+                failures => failures?.of(0).cloned(),
+            };
+        }
+        let target = self.run.target;
+        let renamed = target.start_beneath(Call::Rename {
+            from: target.at(beside),
+            to: target.at(path),
+            overwrite: true,
+        });
+        renamed.wait()?;
+        Ok(lacks)
+    }
+}
+
+/// What a dry run says of an action.
+fn told(action: Action) -> Event {
+    match action {
+        Action::Copy((path, attributes), replaces) => {
+            let step = match replaces {
+                Replaces::Nothing => SyncStep::Copy,
+                Replaces::Entry | Replaces::File(_) => SyncStep::Replace,
+            };
+            let kind = Kind::of(attributes.kind);
+            let bytes = if kind == Kind::File {
+                attributes.size
+            } else {
+                0
+            };
+            Event::Step(step, Item::new(path, kind, bytes))
+        }
+        Action::Set((path, _)) => Event::Step(SyncStep::Set, Item::new(path, Kind::Attributes, 0)),
+        Action::Failed(path, fault) => Event::Failed(path, fault),
     }
 }

@@ -21,9 +21,10 @@ use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Side, SourceTag};
 use xdfs_store::{LocalStore, Source, Store};
 
+use super::name_matches::Listed;
 use crate::client::Client;
 use crate::paths::{Answer, Attributes, Call};
-use crate::tree::namespace::Namespace;
+use crate::tree::run::TreeRun;
 
 /// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
 const FILE_BYTES_MIN: u64 = 1 << 20;
@@ -37,68 +38,78 @@ const CALLS_MAX: usize = 4;
 
 /// A file that may be sent in part.
 pub(super) struct Candidate {
-    pub(super) path: Vec<u8>,
     /// What is known of it at the source.
-    pub(super) attributes: Attributes,
+    pub(super) entry: Listed,
     /// Bytes of the regular file that stands at the target.
     pub(super) old: u64,
 }
 
-/// Whether it may pay, by what is known before anything is read.
-pub(super) fn may_pay(new: u64, old: u64) -> bool {
-    new >= FILE_BYTES_MIN && old >= FILE_BYTES_MIN && old >= new / SHARE_MIN
-}
-
-/// Runs `feed`, and `work` for what it puts in, by threads of its own; waits for them.
-pub(super) fn beside(
+/// Whether old files are looked at for what they have of new ones.
+pub(super) struct Delta {
     is_wanted: bool,
-    work: &(dyn Fn(Candidate) + Sync),
-    feed: impl FnOnce(&SyncSender<Candidate>),
-) {
-    let (sender, queue) = mpsc::sync_channel(WAITING);
-    let queue = Mutex::new(queue);
-    thread::scope(|scope| {
-        let workers = if is_wanted { WORKERS } else { 0 };
-        for _ in 0..workers {
-            scope.spawn(|| {
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                while let Ok(candidate) = next() {
-                    work(candidate);
-                }
-            });
-        }
-        feed(&sender);
-        drop(sender);
-    });
-}
-
-/// What a preparation needs to know.
-pub(super) struct Preparation<'a> {
-    pub(super) client: &'a Client,
-    /// The digest of the transfer.
-    pub(super) digest: DigestKind,
-    pub(super) stop: &'a AtomicBool,
     /// Why the server doesn't take part, once it has said so.
-    pub(super) refusal: &'a OnceLock<Fault>,
+    refusal: OnceLock<Fault>,
 }
 
-impl Preparation<'_> {
-    /// Prepares the move of a file of `source` to `target`.
-    pub(super) fn prepare(
+impl Delta {
+    pub(super) fn new(is_wanted: bool) -> Self {
+        Self {
+            is_wanted,
+            refusal: OnceLock::new(),
+        }
+    }
+
+    /// Why the server doesn't take part.
+    pub(super) fn take_refusal(&mut self) -> Option<Fault> {
+        self.refusal.take()
+    }
+
+    /// Whether it may pay, by what is known before anything is read.
+    pub(super) fn may_pay(&self, new: &Attributes, old: u64) -> bool {
+        self.is_wanted && may_pay(new.size, old)
+    }
+
+    /// Runs `feed`, and `work` for what it puts in, by threads of its own; waits for them.
+    pub(super) fn beside<T>(
         &self,
-        candidate: &Candidate,
-        source: &Namespace<'_>,
-        target: &Namespace<'_>,
-    ) {
+        work: &(dyn Fn(Candidate) + Sync),
+        feed: impl FnOnce(&SyncSender<Candidate>) -> T,
+    ) -> T {
+        let (sender, queue) = mpsc::sync_channel(WAITING);
+        let queue = Mutex::new(queue);
+        thread::scope(|scope| {
+            let workers = if self.is_wanted { WORKERS } else { 0 };
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    while let Ok(candidate) = next() {
+                        work(candidate);
+                    }
+                });
+            }
+            let fed = feed(&sender);
+            drop(sender);
+            fed
+        })
+    }
+
+    /// Has the target keep what its old version of a file has of the one that is to be moved.
+    pub(super) fn prepare(&self, candidate: &Candidate, run: &TreeRun<'_>) {
         if self.refusal.get().is_some() {
             return;
         }
-        let (from, to) = (source.path(&candidate.path), target.at(&candidate.path));
-        let seeded = if target.is_remote() {
-            self.seed_there(&from, &to, candidate.old)
+        let preparation = Preparation {
+            client: run.client,
+            digest: run.client.digest(run.options.digest),
+            stop: &run.stop,
+        };
+        let (path, attributes) = &candidate.entry;
+        let (from, to) = (run.source.path(path), run.target.at(path));
+        let seeded = if run.target.is_remote() {
+            preparation.seed_there(&from, &to, candidate.old)
         } else {
-            let store = target.beneath();
-            store.and_then(|store| self.seed_here(&from, &candidate.attributes, &store, &to))
+            let store = run.target.beneath();
+            store.and_then(|store| preparation.seed_here(&from, attributes, &store, &to))
         };
         let target = to.escape_ascii();
         match seeded {
@@ -113,7 +124,22 @@ impl Preparation<'_> {
             }
         }
     }
+}
 
+/// Whether it may pay, by what is known before anything is read.
+fn may_pay(new: u64, old: u64) -> bool {
+    new >= FILE_BYTES_MIN && old >= FILE_BYTES_MIN && old >= new / SHARE_MIN
+}
+
+/// What a preparation needs to know.
+struct Preparation<'a> {
+    client: &'a Client,
+    /// The digest of the transfer.
+    digest: DigestKind,
+    stop: &'a AtomicBool,
+}
+
+impl Preparation<'_> {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -11,28 +11,25 @@ mod removal;
 mod swap;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
-use super::item::{Item, Kind};
 use super::moving::Report;
 use super::name_collisions::Deferred;
 use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
+use super::run::TreeRun;
 use crate::client::{Client, path_bytes};
 use crate::events::{Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
 use carry::Carrier;
-use name_matches::DeferredEntry;
-use plan::{Action, Comparison, Extraneous, Give, Late, Outcome, Renaming};
+use delta::Delta;
+use name_matches::{DeferredEntry, Listed};
+use plan::{Action, Comparison, Give, Outcome, Replaces};
 
 const OPERATION: &str = "synchronise";
-/// Actions of a dry run that nobody took yet.
-const ACTIONS_WAITING: usize = 1024;
 
 /// How files that are on both sides are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,23 +148,20 @@ fn run(
         },
         ..options.tree.clone()
     };
+    let cut = PackSizes::new(client, round_trip);
+    let mut run = TreeRun::new(client, source, target, &carried, cut);
+    // One that is there keeps its mode and its owner at a server: it may be that of an export.
+    run.keeps_root = target.is_remote() && target_root.is_some();
     let mut sync = Sync {
-        source,
-        target,
+        carrier: Carrier {
+            run,
+            delta: Delta::new(options.delta),
+        },
         roots: (source_root, target_root),
         options,
         counts: SyncResult::default(),
     };
-    if options.tree.dry_run {
-        sync.tell(&mut report)?;
-    } else {
-        let cut = PackSizes::new(client, round_trip);
-        // One that is there keeps its mode and its owner at a server: it may be that of an export.
-        let keeps_root = target.is_remote() && sync.roots.1.is_some();
-        let how = (options.delta, keeps_root);
-        let carrier = Carrier::new(client, (source, target), &carried, how, cut);
-        sync.execute(&carrier, &mut report)?;
-    }
+    sync.execute(&mut report)?;
     let tree = report.finish()?;
     Ok(SyncResult {
         tree,
@@ -213,134 +207,22 @@ fn check_source(
 }
 
 struct Sync<'a> {
-    source: &'a Namespace<'a>,
-    target: &'a Namespace<'a>,
+    carrier: Carrier<'a>,
     roots: (Option<Attributes>, Option<Attributes>),
     options: &'a SyncOptions,
     counts: SyncResult,
 }
 
 impl Sync<'_> {
-    fn comparison<'s>(&'s self, stop: &'s AtomicBool) -> Comparison<'s> {
-        Comparison {
-            source: self.source,
-            target: self.target,
-            options: self.options,
-            stop,
-        }
+    fn comparison<'s>(&'s self, stop: &'s AtomicBool, give: &'s mut Give<'s>) -> Comparison<'s> {
+        let run = &self.carrier.run;
+        Comparison::new((run.source, run.target), self.options, stop, give)
     }
 
-    fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Outcome {
+    fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Result<Outcome, Fault> {
         let (source, target) = &self.roots;
-        let comparison = self.comparison(stop);
-        comparison.run(source.clone(), target.as_ref(), give)
-    }
-
-    /// Says what would be done.
-    fn tell(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
-        if self.roots.1.is_none() {
-            report.step(SyncStep::Copy, b"", None);
-            report.result.directories += 1;
-        }
-        let (sender, actions) = mpsc::sync_channel(ACTIONS_WAITING);
-        let stop = AtomicBool::new(false);
-        let (mut set, mut replaced) = (0, 0);
-        let outcome = thread::scope(|scope| {
-            let (this, stop) = (&*self, &stop);
-            let comparing =
-                scope.spawn(move || this.compare(stop, &mut |action| sender.send(action).is_ok()));
-            while let Some(action) = report.next(&actions) {
-                match action {
-                    Action::Copy {
-                        path,
-                        attributes,
-                        replaces,
-                        ..
-                    } => {
-                        replaced += u64::from(replaces);
-                        tell_copy(&path, &attributes, replaces, report);
-                    }
-                    Action::Set { path, .. } => {
-                        set += 1;
-                        report.step(SyncStep::Set, &path, None);
-                    }
-                    Action::Failed { path, fault } => report.failed(&path, &fault),
-                }
-            }
-            stop.store(true, Ordering::Relaxed);
-            drop(actions);
-            comparing.join()
-        });
-        (self.counts.set, self.counts.replaced) = (set, replaced);
-        let Ok(outcome) = outcome else {
-            let cause = "the comparison broke off";
-            return Err(Fault::new(Code::Internal, OPERATION, cause));
-        };
-        if let Some(fault) = outcome.fault {
-            return Err(fault);
-        }
-        if report.is_stopped() {
-            return Ok(());
-        }
-        for path in &outcome.directories_set {
-            self.counts.set += 1;
-            report.step(SyncStep::Set, path, None);
-        }
-        for left in &outcome.left_over {
-            self.counts.deleted += 1;
-            report.step(SyncStep::Delete, &left.path, None);
-        }
-        let may_delete = self.may_delete(&outcome, report);
-        for Renaming {
-            from,
-            to,
-            attributes,
-        } in &outcome.renamings
-        {
-            if may_delete {
-                self.counts.renamed += 1;
-                report.step(SyncStep::Rename, to, Some(from));
-            } else {
-                tell_copy(to, attributes, false, report);
-            }
-        }
-        for (path, attributes) in &outcome.swaps {
-            self.counts.replaced += 1;
-            tell_copy(path, attributes, true, report);
-        }
-        for (path, attributes) in &outcome.late {
-            if may_delete {
-                tell_copy(path, attributes, false, report);
-            }
-        }
-        let mut waiting = outcome.deferred;
-        while !waiting.is_empty() {
-            let stop = AtomicBool::new(false);
-            let comparison = self.comparison(&stop);
-            let more = comparison.run_deferred(&waiting, &mut |action| {
-                match action {
-                    Action::Copy {
-                        path, attributes, ..
-                    } => tell_copy(&path, &attributes, false, report),
-                    Action::Failed { path, fault } => report.failed(&path, &fault),
-                    Action::Set { .. } => {}
-                }
-                !report.is_stopped()
-            });
-            if let Some(fault) = more.fault {
-                return Err(fault);
-            }
-            waiting = more.deferred;
-        }
-        if may_delete {
-            for extra in &outcome.extras {
-                self.counts.deleted += 1;
-                report.step(SyncStep::Delete, &extra.path, None);
-            }
-        } else {
-            self.counts.kept = outcome.extras.len() as u64;
-        }
-        Ok(())
+        let comparison = self.comparison(stop, give);
+        comparison.run(source.clone(), target.as_ref())
     }
 
     /// Whether what is too much may go, as far as is known now.
@@ -352,7 +234,7 @@ impl Sync<'_> {
         if let Some(max) = self.options.delete_max.filter(|max| count > *max) {
             let cause = format!("{count} names would be deleted, and {max} are allowed");
             let fault = Fault::new(Code::LimitExceeded, OPERATION, cause)
-                .path(self.target.root())
+                .path(self.carrier.run.target.root())
                 .hint("look at what would be deleted with --dry-run");
             report.failed(b"", &fault);
             return false;
@@ -360,133 +242,94 @@ impl Sync<'_> {
         true
     }
 
-    fn execute(&mut self, carrier: &Carrier<'_>, report: &mut Report<'_>) -> Result<(), Fault> {
+    fn execute(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.roots.1.is_none() {
-            self.target.make_root()?;
-            report.result.directories += 1;
+            self.carrier.make_root(report)?;
         }
-        let mut outcome = if self.roots.0.is_some() {
-            self.carry(carrier, report)?
-        } else {
-            // There is nothing to be moved.
-            self.compare(&AtomicBool::new(false), &mut |action| {
-                if let Action::Failed { path, fault } = action {
-                    report.failed(&path, &fault);
-                }
-                !report.is_stopped()
-            })
-        };
-        if let Some(fault) = outcome.fault.take() {
-            return Err(fault);
-        }
+        let mut outcome = self.carry(report)?;
         if report.is_stopped() {
             return Ok(());
         }
-        self.counts.set += outcome.directories_set.len() as u64;
-        self.settle(carrier, &mut outcome, report)?;
-        if report.is_stopped() {
+        self.counts.replaced = outcome.replaced;
+        self.counts.set = outcome.set + outcome.directories_set.len() as u64;
+        if self.carrier.is_dry() {
+            for path in &outcome.directories_set {
+                report.step(SyncStep::Set, path, None);
+            }
+        }
+        self.settle(&mut outcome, report)?;
+        if report.is_stopped() || self.carrier.is_dry() {
             return Ok(());
         }
         // Those below first, since one above may take away the right to get there.
-        carrier.set(outcome.directories.iter().rev(), report)?;
+        let directories = outcome.directories.iter().rev();
+        self.carrier.set(directories, report)?;
         if self.options.tree.durability == Durability::None {
             return Ok(());
         }
         let counts = &self.counts;
         let has_changed = report.has_moved() || counts.set + counts.renamed + counts.deleted > 0;
         // Also what an earlier run has left that was killed before its end.
-        match self.target.start_sync().wait() {
+        match self.carrier.run.target.start_sync().wait() {
             Err(fault) if !has_changed && may_only_look(&fault) => Ok(()),
             synced => synced.map(|_| ()),
         }
     }
 
     /// Compares, and moves what differs meanwhile.
-    fn carry(&mut self, carrier: &Carrier<'_>, report: &mut Report<'_>) -> Result<Outcome, Fault> {
-        let (set, replaced) = (AtomicU64::new(0), AtomicU64::new(0));
-        let compared = Mutex::new(None);
-        let this = &*self;
-        carrier.carry(
-            &|stop, give| {
-                let outcome = this.compare(stop, &mut |action| {
-                    let count = match &action {
-                        Action::Copy { replaces: true, .. } => Some(&replaced),
-                        Action::Set { .. } => Some(&set),
-                        _ => None,
-                    };
-                    if let Some(count) = count {
-                        count.fetch_add(1, Ordering::Relaxed);
-                    }
-                    give(action)
-                });
-                *compared.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            },
-            report,
-        )?;
-        self.counts.set = set.into_inner();
-        self.counts.replaced = replaced.into_inner();
-        let compared = compared.into_inner();
-        let compared = compared.unwrap_or_else(PoisonError::into_inner);
-        // A mover that was stopped may not have asked.
-        Ok(compared.unwrap_or_default())
+    fn carry(&mut self, report: &mut Report<'_>) -> Result<Outcome, Fault> {
+        if self.roots.0.is_none() {
+            // There is nothing to be moved.
+            return self.compare(&AtomicBool::new(false), &mut |action| {
+                if let Action::Failed(path, fault) = action {
+                    report.failed(&path, &fault);
+                }
+                !report.is_stopped()
+            });
+        }
+        let carrier = &self.carrier;
+        let carried = carrier.carry(&|stop, give| self.compare(stop, give), report);
+        if let Some(fault) = self.carrier.delta.take_refusal() {
+            report.warn(&fault.hint("large files that changed were sent whole"));
+        }
+        carried
     }
 
     /// Renames, replaces what is of another kind, and deletes.
-    fn settle(
-        &mut self,
-        carrier: &Carrier<'_>,
-        outcome: &mut Outcome,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        self.delete(carrier, std::mem::take(&mut outcome.left_over), report)?;
+    fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
+        let left_over = std::mem::take(&mut outcome.left_over);
+        removal::remove(&self.carrier, left_over, &mut self.counts, report)?;
         let may_delete = self.may_delete(outcome, report);
         let extras = std::mem::take(&mut outcome.extras);
         let (in_the_way, extras): (Vec<_>, Vec<_>) =
             extras.into_iter().partition(|extra| extra.is_in_the_way);
-        let mut late: Vec<Late> = Vec::new();
         let swaps = std::mem::take(&mut outcome.swaps);
         self.counts.replaced += swaps.len() as u64;
-        carrier.swap(swaps, report)?;
+        self.carrier.swap(swaps, report)?;
         let renamings = std::mem::take(&mut outcome.renamings);
+        let mut late: Vec<Listed> = Vec::new();
         if may_delete {
-            self.counts.renamed = carrier.rename(renamings, &mut late, report)?;
-            self.delete(carrier, in_the_way, report)?;
+            self.counts.renamed = self.carrier.rename(renamings, &mut late, report)?;
+            removal::remove(&self.carrier, in_the_way, &mut self.counts, report)?;
             late.append(&mut outcome.late);
         } else {
-            late.extend(renamings.into_iter().map(|r| (r.to, r.attributes)));
+            late.extend(renamings.into_iter().map(|renaming| renaming.to));
             self.counts.kept += in_the_way.len() as u64;
-            for (path, _) in &outcome.late {
-                let cause = "what stands in its way was not deleted, since something failed";
-                let fault = Fault::new(Code::AlreadyExists, OPERATION, cause).path(path);
-                report.failed(path, &fault);
+            if !self.carrier.is_dry() {
+                for (path, _) in &outcome.late {
+                    let cause = "what stands in its way was not deleted, since something failed";
+                    let fault = Fault::new(Code::AlreadyExists, OPERATION, cause).path(path);
+                    report.failed(path, &fault);
+                }
             }
         }
         if report.is_stopped() {
             return Ok(());
         }
-        if !late.is_empty() {
-            let late = Mutex::new(late);
-            carrier.carry(
-                &|_, give| {
-                    let late =
-                        std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
-                    for (path, attributes) in late {
-                        if !give(Action::Copy {
-                            path,
-                            attributes,
-                            replaces: false,
-                            old: None,
-                        }) {
-                            return;
-                        }
-                    }
-                },
-                report,
-            )?;
-        }
-        self.carry_deferred(carrier, outcome, report)?;
+        self.carrier.copy(&late, Replaces::Nothing, report)?;
+        self.carry_deferred(outcome, report)?;
         if may_delete && report.result.failed <= outcome.harmless && !report.is_stopped() {
-            self.delete(carrier, extras, report)
+            removal::remove(&self.carrier, extras, &mut self.counts, report)
         } else {
             self.counts.kept += extras.len() as u64;
             Ok(())
@@ -494,49 +337,23 @@ impl Sync<'_> {
     }
 
     /// Moves what waited, unless something means it by now.
-    fn carry_deferred(
-        &self,
-        carrier: &Carrier<'_>,
-        outcome: &mut Outcome,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        let mut waiting = Deferred::new(|waits: &DeferredEntry| &waits.path);
+    fn carry_deferred(&self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
+        let mut waiting = Deferred::new(|waits: &DeferredEntry| &waits.entry.0);
         let mut found = std::mem::take(&mut outcome.deferred);
         loop {
             found.drain(..).for_each(|waits| waiting.add(waits));
             if waiting.is_empty() || report.is_stopped() {
                 return Ok(());
             }
-            let round = carrier.keep_missing(waiting.take_round(), report)?;
-            let compared = Mutex::new(Outcome::default());
-            carrier.carry(
-                &|stop, give| {
-                    let more = self.comparison(stop).run_deferred(&round, give);
-                    *compared.lock().unwrap_or_else(PoisonError::into_inner) = more;
-                },
+            let round = self.carrier.keep_missing(waiting.take_round(), report)?;
+            let more = self.carrier.carry(
+                &|stop, give| self.comparison(stop, give).run_deferred(&round),
                 report,
             )?;
-            let more = compared.into_inner();
-            let more = more.unwrap_or_else(PoisonError::into_inner);
-            if let Some(fault) = more.fault {
-                return Err(fault);
-            }
             outcome.harmless += more.harmless;
             outcome.directories.extend(more.directories);
             found = more.deferred;
         }
-    }
-
-    fn delete(
-        &mut self,
-        carrier: &Carrier<'_>,
-        extras: Vec<Extraneous>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Fault> {
-        let removed = removal::remove(carrier, self.source, extras, report)?;
-        self.counts.deleted += removed.deleted;
-        self.counts.kept += removed.kept;
-        Ok(())
     }
 }
 
@@ -547,20 +364,4 @@ fn may_only_look(fault: &Fault) -> bool {
         fault.code,
         Code::PermissionDenied | Code::ReadOnly | Code::Unsupported
     )
-}
-
-fn tell_copy(path: &[u8], attributes: &Attributes, replaces: bool, report: &mut Report<'_>) {
-    let step = if replaces {
-        SyncStep::Replace
-    } else {
-        SyncStep::Copy
-    };
-    report.step(step, path, None);
-    let kind = Kind::of(attributes.kind);
-    let bytes = if kind == Kind::File {
-        attributes.size
-    } else {
-        0
-    };
-    report.count(&Item::new(path.to_vec(), kind, bytes));
 }

@@ -11,29 +11,16 @@ use crate::paths::{Attributes, Entry, join};
 use crate::tree::name_collisions::{self, folded, identity};
 use crate::tree::namespace::Namespace;
 
+/// An entry of the source: its path, and what is known of it.
+pub(super) type Listed = (Vec<u8>, Attributes);
+
 /// An entry of the source that waits until everything else is moved: the target may take its name
 /// for that of another.
 #[derive(Clone, Debug)]
 pub(super) struct DeferredEntry {
-    pub(super) path: Vec<u8>,
-    pub(super) attributes: Attributes,
+    pub(super) entry: Listed,
     /// The other name.
-    other: Vec<u8>,
-}
-
-impl DeferredEntry {
-    pub(super) fn new(path: Vec<u8>, attributes: Attributes, other: Vec<u8>) -> Self {
-        Self {
-            path,
-            attributes,
-            other,
-        }
-    }
-
-    /// Why it isn't moved: something stands there, where nothing was but what is moved.
-    pub(super) fn fault(&self) -> Fault {
-        same(&self.path, &self.other)
-    }
+    pub(super) other: Vec<u8>,
 }
 
 /// The fault of a name that means something else at the target.
@@ -142,29 +129,19 @@ pub(super) fn match_names(
     }
     let asked = kinds.values().filter(|kind| !kind.target.is_empty());
     let asked: Vec<_> = asked.flat_map(NameGroup::missing).collect();
-    let mut found = look_for(there, directory, &asked)?;
+    let paths: Vec<_> = asked.iter().map(|e| join(directory, &e.name)).collect();
+    let looked_up = there.look_up(paths.iter().map(Vec::as_slice));
+    let mut found = HashMap::new();
+    for (entry, looked_up) in asked.into_iter().zip(looked_up) {
+        match looked_up {
+            Err(fault) if fault.ends_session => return Err(fault),
+            looked_up => found.insert(&entry.name[..], looked_up),
+        };
+    }
     for kind in kinds.values() {
         sort(leaves_out, (directory, kind), &mut found, &mut alike);
     }
     Ok(alike)
-}
-
-/// What the target has under names that it doesn't list.
-fn look_for<'e>(
-    target: &Namespace<'_>,
-    directory: &[u8],
-    names: &[&'e Entry],
-) -> Result<TargetNames<'e>, Fault> {
-    let paths: Vec<_> = names.iter().map(|e| join(directory, &e.name)).collect();
-    let found = target.look_up(paths.iter().map(Vec::as_slice));
-    let mut there = HashMap::new();
-    for (entry, found) in names.iter().zip(found) {
-        match found {
-            Err(fault) if fault.ends_session => return Err(fault),
-            found => there.insert(&entry.name[..], found),
-        };
-    }
-    Ok(there)
 }
 
 fn sort(

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
 
-use super::name_matches::{DeferredEntry, NameMatch, NameMatches, match_names, same};
-use super::{Compare, SyncOptions, swap};
+use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
+use super::{Compare, OPERATION, SyncOptions, swap};
 use crate::mtime::is_equal_or_cut;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 use crate::tree::namespace::{Namespace, Pending, odd_answer};
@@ -27,32 +27,27 @@ const QUESTIONS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     /// Move an entry; directories without what is in them.
-    Copy {
-        path: Vec<u8>,
-        attributes: Attributes,
-        replaces: bool,
-        /// Bytes of the regular file that it replaces, if it is one and replaces one.
-        old: Option<u64>,
-    },
+    Copy(Listed, Replaces),
     /// Set what is known of an entry whose content is right.
-    Set {
-        path: Vec<u8>,
-        attributes: Attributes,
-    },
+    Set(Listed),
     /// It can't be compared, or not moved.
-    Failed { path: Vec<u8>, fault: Fault },
+    Failed(Vec<u8>, Fault),
 }
 
-/// An entry of the source that waits for the end.
-pub(super) type Late = (Vec<u8>, Attributes);
+/// What stands where an entry goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaces {
+    Nothing,
+    Entry,
+    /// A regular file of so many bytes; it is one itself.
+    File(u64),
+}
 
 /// A name that isn't in the source.
 #[derive(Clone, Debug)]
 pub(super) struct Extraneous {
     pub(super) path: Vec<u8>,
-    pub(super) is_directory: bool,
-    /// It has content of its own, which may be wanted under another name.
-    is_file: bool,
+    kind: FileKind,
     size: u64,
     /// It stands where something of another kind has to go, or beneath such a directory.
     pub(super) is_in_the_way: bool,
@@ -61,28 +56,26 @@ pub(super) struct Extraneous {
 }
 
 impl Extraneous {
-    fn new(
-        path: Vec<u8>,
-        attributes: &Attributes,
-        (is_in_the_way, has_successor): (bool, bool),
-    ) -> Self {
+    fn new(path: Vec<u8>, found: &Attributes, is_in_the_way: bool, has_successor: bool) -> Self {
         Self {
             path,
-            is_directory: attributes.kind == FileKind::Directory,
-            is_file: attributes.kind == FileKind::File,
-            size: attributes.size,
+            kind: found.kind,
+            size: found.size,
             is_in_the_way,
             has_successor,
         }
     }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
 }
 
-/// A file that has another name in the target.
+/// A file of the source that has another name in the target.
 #[derive(Clone, Debug)]
 pub(super) struct Renaming {
     pub(super) from: Vec<u8>,
-    pub(super) to: Vec<u8>,
-    pub(super) attributes: Attributes,
+    pub(super) to: Listed,
 }
 
 /// What is to be done when everything else is.
@@ -90,9 +83,9 @@ pub(super) struct Renaming {
 pub(super) struct Outcome {
     pub(super) renamings: Vec<Renaming>,
     /// Files that are too large for packs, which would replace what stands there in one step.
-    pub(super) swaps: Vec<Late>,
+    pub(super) swaps: Vec<Listed>,
     /// What goes where something is in the way.
-    pub(super) late: Vec<Late>,
+    pub(super) late: Vec<Listed>,
     /// What goes when all that is done: its name may mean something else then.
     pub(super) deferred: Vec<DeferredEntry>,
     pub(super) extras: Vec<Extraneous>,
@@ -105,28 +98,19 @@ pub(super) struct Outcome {
     /// Failures that were told and keep nothing from being deleted: what is beneath a directory
     /// of the target that can't be listed stays anyway, and sockets and devices are never moved.
     pub(super) harmless: u64,
-    /// Why nothing more can be done.
-    pub(super) fault: Option<Fault>,
+    /// Entries that actions were to replace, and to set.
+    pub(super) replaced: u64,
+    pub(super) set: u64,
 }
 
 /// Takes an action; `false` if no more are wanted.
 pub(super) type Give<'g> = dyn FnMut(Action) -> bool + 'g;
 
-pub(super) struct Comparison<'a> {
-    pub(super) source: &'a Namespace<'a>,
-    pub(super) target: &'a Namespace<'a>,
-    pub(super) options: &'a SyncOptions,
-    pub(super) stop: &'a AtomicBool,
-}
-
 /// A directory of the source: what was known of it.
-type Directory = Rc<Late>;
+type Directory = Rc<Listed>;
 
 /// A directory that is to be visited.
-struct Visit {
-    path: Vec<u8>,
-    place: Standing,
-}
+type Visit = (Vec<u8>, Standing);
 
 /// On which side a directory is.
 enum Standing {
@@ -139,8 +123,7 @@ enum Standing {
 
 /// Two contents that are compared.
 struct Question {
-    path: Vec<u8>,
-    attributes: Attributes,
+    entry: Listed,
     parent: Directory,
     source: Pending,
     target: Pending,
@@ -148,53 +131,115 @@ struct Question {
     differs: bool,
 }
 
-/// The bytes of an old file that a new one replaces; the entries have the same kind.
-fn old_bytes(source: &Attributes, target: u64) -> Option<u64> {
-    (source.kind == FileKind::File).then_some(target)
-}
-
-/// What is found on the way.
-struct Comparing<'g> {
-    give: &'g mut Give<'g>,
+/// The walk, and what is found on the way.
+pub(super) struct Comparison<'a> {
+    source: &'a Namespace<'a>,
+    target: &'a Namespace<'a>,
+    options: &'a SyncOptions,
+    stop: &'a AtomicBool,
+    give: &'a mut Give<'a>,
     wanted: bool,
     outcome: Outcome,
     stack: Vec<Visit>,
     listings: HashMap<Vec<u8>, Pending>,
     questions: VecDeque<Question>,
     /// Files that are missing, and may be there under another name.
-    missing: Vec<Late>,
+    missing: Vec<Listed>,
     /// Directories of the target that have to stay.
     kept: HashSet<Vec<u8>>,
 }
 
-impl Comparing<'_> {
+impl<'a> Comparison<'a> {
+    /// A comparison that ends early when `stop` is set.
+    pub(super) fn new(
+        (source, target): (&'a Namespace<'a>, &'a Namespace<'a>),
+        options: &'a SyncOptions,
+        stop: &'a AtomicBool,
+        give: &'a mut Give<'a>,
+    ) -> Self {
+        Self {
+            source,
+            target,
+            options,
+            stop,
+            give,
+            wanted: true,
+            outcome: Outcome::default(),
+            stack: Vec::new(),
+            listings: HashMap::new(),
+            questions: VecDeque::new(),
+            missing: Vec::new(),
+            kept: HashSet::new(),
+        }
+    }
+
+    /// Compares the trees. The roots are there, or are `None`.
+    ///
+    /// # Errors
+    /// Why nothing more can be done.
+    pub(super) fn run(
+        mut self,
+        source: Option<Attributes>,
+        target: Option<&Attributes>,
+    ) -> Result<Outcome, Fault> {
+        let place = match (source, target) {
+            (Some(source), Some(target)) => {
+                self.compare_directories(Vec::new(), &source, target);
+                Some(Standing::Both(source))
+            }
+            (Some(source), None) => {
+                self.touch(&(Vec::new(), source.clone()));
+                Some(Standing::Source(source, false))
+            }
+            (None, Some(_)) => Some(Standing::Target(false)),
+            (None, None) => None,
+        };
+        self.stack.extend(place.map(|place| (Vec::new(), place)));
+        self.end()
+    }
+
+    /// Goes on with entries that waited, with all that is in them: they aren't at the target.
+    ///
+    /// # Errors
+    /// Why nothing more can be done.
+    pub(super) fn run_deferred(mut self, waited: &[DeferredEntry]) -> Result<Outcome, Fault> {
+        for DeferredEntry { entry, .. } in waited {
+            let (path, attributes) = entry;
+            if attributes.kind == FileKind::Directory {
+                let place = Standing::Source(attributes.clone(), false);
+                self.stack.push((path.clone(), place));
+            }
+            self.copy(entry.clone(), Replaces::Nothing);
+        }
+        self.end()
+    }
+
+    fn end(mut self) -> Result<Outcome, Fault> {
+        self.walk()?;
+        self.finish()?;
+        Ok(self.outcome)
+    }
+
+    fn is_stopped(&self) -> bool {
+        !self.wanted || self.stop.load(Ordering::Relaxed)
+    }
+
     fn give(&mut self, action: Action) {
         self.wanted = self.wanted && (self.give)(action);
     }
 
-    fn copy(&mut self, path: Vec<u8>, attributes: Attributes, replaces: bool) {
-        self.give(Action::Copy {
-            path,
-            attributes,
-            replaces,
-            old: None,
-        });
+    fn copy(&mut self, entry: Listed, replaces: Replaces) {
+        self.outcome.replaced += u64::from(replaces != Replaces::Nothing);
+        self.give(Action::Copy(entry, replaces));
     }
 
-    /// Both entries are of the same kind.
-    fn replace(&mut self, path: Vec<u8>, attributes: Attributes, old: u64) {
-        let old = old_bytes(&attributes, old);
-        self.give(Action::Copy {
-            path,
-            attributes,
-            replaces: true,
-            old,
-        });
+    fn set(&mut self, entry: Listed) {
+        self.outcome.set += 1;
+        self.give(Action::Set(entry));
     }
 
     fn failed(&mut self, path: &[u8], fault: Fault) {
-        let path = path.to_vec();
-        self.give(Action::Failed { path, fault });
+        self.give(Action::Failed(path.to_vec(), fault));
     }
 
     fn failed_harmlessly(&mut self, path: &[u8], fault: Fault) {
@@ -202,28 +247,20 @@ impl Comparing<'_> {
         self.failed(path, fault);
     }
 
-    fn touch(&mut self, directory: &Directory) {
-        let (path, attributes) = &**directory;
-        if !self.outcome.directories.contains_key(path) {
-            let directories = &mut self.outcome.directories;
+    fn touch(&mut self, (path, attributes): &Listed) {
+        let directories = &mut self.outcome.directories;
+        if !directories.contains_key(path) {
             directories.insert(path.clone(), attributes.clone());
         }
     }
 
     /// An entry goes when another is there for which its name may be taken.
-    fn wait(
-        &mut self,
-        path: Vec<u8>,
-        attributes: Attributes,
-        other: Vec<u8>,
-        directory: &Directory,
-    ) {
-        if is_moved(attributes.kind) {
+    fn wait(&mut self, entry: Listed, other: Vec<u8>, directory: &Directory) {
+        if is_moved(entry.1.kind) {
             self.touch(directory);
-            let waits = DeferredEntry::new(path, attributes, other);
-            self.outcome.deferred.push(waits);
+            self.outcome.deferred.push(DeferredEntry { entry, other });
         } else {
-            self.failed_harmlessly(&path, not_moved(&path));
+            self.failed_harmlessly(&entry.0, not_moved(&entry.0));
         }
     }
 
@@ -235,342 +272,204 @@ impl Comparing<'_> {
             }
         }
     }
-}
 
-/// A path, and those of the directories above it but the root.
-fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::successors(Some(path), |path| {
-        let at = path.iter().rposition(|b| *b == b'/')?;
-        Some(&path[..at])
-    })
-}
-
-fn clash(path: &[u8], is_directory: bool) -> Fault {
-    let (code, cause) = if is_directory {
-        (Code::IsDirectory, "a directory stands where it has to go")
-    } else {
-        (
-            Code::NotDirectory,
-            "it is a directory, and none at the target",
-        )
-    };
-    Fault::new(code, "synchronise", cause)
-        .path(path)
-        .hint("use --delete to have it replaced")
-}
-
-fn in_the_way(path: &[u8]) -> Fault {
-    let cause = "what stands in its way has names that have to stay";
-    Fault::new(Code::NotEmpty, "synchronise", cause).path(path)
-}
-
-fn not_moved(path: &[u8]) -> Fault {
-    let cause = "it is neither a file, a directory, a link nor a named pipe";
-    Fault::new(Code::Unsupported, "synchronise", cause).path(path)
-}
-
-fn is_moved(kind: FileKind) -> bool {
-    use FileKind::{Directory, Fifo, File, Symlink};
-    matches!(kind, Directory | Fifo | File | Symlink)
-}
-
-impl<'g> Comparing<'g> {
-    fn new(give: &'g mut Give<'g>) -> Self {
-        Self {
-            give,
-            wanted: true,
-            outcome: Outcome::default(),
-            stack: Vec::new(),
-            listings: HashMap::new(),
-            questions: VecDeque::new(),
-            missing: Vec::new(),
-            kept: HashSet::new(),
-        }
-    }
-}
-
-impl<'a> Comparison<'a> {
-    /// Compares the trees. The roots are there, or are `None`.
-    pub(super) fn run<'g>(
-        &'a self,
-        source: Option<Attributes>,
-        target: Option<&Attributes>,
-        give: &'g mut Give<'g>,
-    ) -> Outcome {
-        let mut state = Comparing::new(give);
-        let place = match (source, target) {
-            (Some(source), Some(target)) => {
-                self.compare_directories(Vec::new(), &source, target, &mut state);
-                Some(Standing::Both(source))
-            }
-            (Some(source), None) => {
-                state.touch(&Rc::new((Vec::new(), source.clone())));
-                Some(Standing::Source(source, false))
-            }
-            (None, Some(_)) => Some(Standing::Target(false)),
-            (None, None) => None,
-        };
-        state.stack.extend(place.map(|place| Visit {
-            path: Vec::new(),
-            place,
-        }));
-        self.end(state)
-    }
-
-    /// Goes on with entries that waited, with all that is in them: they aren't at the target.
-    pub(super) fn run_deferred<'g>(
-        &'a self,
-        waited: &[DeferredEntry],
-        give: &'g mut Give<'g>,
-    ) -> Outcome {
-        let mut state = Comparing::new(give);
-        for DeferredEntry {
-            path, attributes, ..
-        } in waited
-        {
-            if attributes.kind == FileKind::Directory {
-                let place = Standing::Source(attributes.clone(), false);
-                let path = path.clone();
-                state.stack.push(Visit { path, place });
-            }
-            state.copy(path.clone(), attributes.clone(), false);
-        }
-        self.end(state)
-    }
-
-    fn end(&'a self, mut state: Comparing<'_>) -> Outcome {
-        let walked = self.walk(&mut state);
-        let ended = walked.and_then(|()| self.finish(&mut state));
-        state.outcome.fault = ended.err();
-        state.outcome
-    }
-
-    fn is_stopped(&self, state: &Comparing<'_>) -> bool {
-        !state.wanted || self.stop.load(Ordering::Relaxed)
-    }
-
-    fn walk(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
-        while let Some(visit) = state.stack.pop() {
-            if self.is_stopped(state) {
+    fn walk(&mut self) -> Result<(), Fault> {
+        while let Some(visit) = self.stack.pop() {
+            if self.is_stopped() {
                 return Ok(());
             }
-            self.look_ahead(state);
-            self.visit(visit, state)?;
+            self.look_ahead();
+            self.visit(visit)?;
         }
-        while let Some(question) = state.questions.pop_front() {
-            if self.is_stopped(state) {
+        while let Some(question) = self.questions.pop_front() {
+            if self.is_stopped() {
                 return Ok(());
             }
-            self.answer(question, state)?;
+            self.answer(question)?;
         }
         Ok(())
     }
 
     /// Asks for the listings of the directories that come next.
-    fn look_ahead(&'a self, state: &mut Comparing<'_>) {
-        for visit in state.stack.iter().rev().take(LISTINGS_AHEAD) {
-            if state.listings.len() >= LISTINGS_MAX {
+    fn look_ahead(&mut self) {
+        for (path, place) in self.stack.iter().rev().take(LISTINGS_AHEAD) {
+            if self.listings.len() >= LISTINGS_MAX {
                 return;
             }
-            let side = match visit.place {
+            let side = match place {
                 Standing::Both(_) if self.source.is_remote() => self.source,
                 Standing::Source(..) => self.source,
                 Standing::Both(_) | Standing::Target(_) => self.target,
             };
-            if side.is_remote() && !state.listings.contains_key(&visit.path) {
-                let asked = side.start_list(&visit.path);
-                state.listings.insert(visit.path.clone(), asked);
+            if side.is_remote() && !self.listings.contains_key(path) {
+                self.listings.insert(path.clone(), side.start_list(path));
             }
         }
     }
 
-    fn list(
-        &'a self,
-        side: &'a Namespace<'a>,
-        path: &[u8],
-        state: &mut Comparing<'_>,
-    ) -> Result<Option<Vec<Entry>>, Fault> {
+    fn list(&mut self, side: &Namespace<'_>, path: &[u8]) -> Result<Option<Vec<Entry>>, Fault> {
         let ahead = match side.is_remote() {
-            true => state.listings.remove(path),
+            true => self.listings.remove(path),
             false => None,
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
         match Namespace::names(asked) {
-            Ok(names) => Ok(Some(names)),
-            Err(fault) if fault.ends_session => Err(fault),
+            Ok(names) => return Ok(Some(names)),
+            Err(fault) if fault.ends_session => return Err(fault),
             // What a source doesn't show may be what stands elsewhere in the target, so that
             // nothing is deleted any more. What can't be seen of the target stays.
-            Err(fault) if std::ptr::eq(side, self.source) => {
-                state.failed(path, fault);
-                Ok(None)
-            }
-            Err(fault) => {
-                state.failed_harmlessly(path, fault);
-                Ok(None)
-            }
+            Err(fault) if std::ptr::eq(side, self.source) => self.failed(path, fault),
+            Err(fault) => self.failed_harmlessly(path, fault),
         }
+        Ok(None)
     }
 
-    pub(super) fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
+    fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
         let is_directory = entry.attributes.kind == FileKind::Directory;
         self.options.tree.filter.leaves_out(path, is_directory)
     }
 
-    fn match_names(&self, path: &[u8], names: (&[Entry], &[Entry])) -> Result<NameMatches, Fault> {
-        let leaves_out = |path: &[u8], entry: &Entry| self.leaves_out(path, entry);
-        match_names(self.target, &leaves_out, path, names)
-    }
-
-    fn visit(&'a self, visit: Visit, state: &mut Comparing<'_>) -> Result<(), Fault> {
-        let Visit { path, place } = visit;
-        let below = state.stack.len();
+    fn visit(&mut self, (path, place): Visit) -> Result<(), Fault> {
+        let below = self.stack.len();
         match place {
             Standing::Both(attributes) => {
-                let there = self.list(self.target, &path, state)?;
+                let there = self.list(self.target, &path)?;
                 // What isn't known of the source isn't deleted at the target.
-                if let Some(source) = self.list(self.source, &path, state)?
+                if let Some(source) = self.list(self.source, &path)?
                     && let Some(target) = there
                 {
-                    let directory = Rc::new((path, attributes));
-                    self.merge(&directory, source, target, state)?;
+                    self.merge(&Rc::new((path, attributes)), None, source, target)?;
                 }
             }
             Standing::Source(attributes, is_late) => {
-                if let Some(source) = self.list(self.source, &path, state)? {
-                    let mut matches = self.match_names(&path, (&source, &[]))?;
+                if let Some(source) = self.list(self.source, &path)? {
                     let directory = Rc::new((path, attributes));
-                    for entry in source {
-                        let path = join(&directory.0, &entry.name);
-                        if self.leaves_out(&path, &entry) {
-                            continue;
-                        }
-                        let (found, attributes) = (matches.take(&entry.name), entry.attributes);
-                        match found {
-                            Some(NameMatch::Deferred(other)) => {
-                                state.wait(path, attributes, other, &directory);
-                            }
-                            _ => self.only_source(path, attributes, is_late, &directory, state),
-                        }
-                    }
+                    self.merge(&directory, Some(is_late), source, Vec::new())?;
                 }
             }
-            Standing::Target(is_in_the_way) => match self.list(self.target, &path, state)? {
+            Standing::Target(is_in_the_way) => match self.list(self.target, &path)? {
                 Some(target) => {
                     for entry in target {
                         let path = join(&path, &entry.name);
                         if self.leaves_out(&path, &entry) {
-                            state.keep(&path);
+                            self.keep(&path);
                         } else {
-                            let place = (is_in_the_way, false);
-                            only_target(path, &entry.attributes, place, state);
+                            self.only_target(path, &entry.attributes, is_in_the_way, false);
                         }
                     }
                 }
-                None => state.keep(&path),
+                None => self.keep(&path),
             },
         }
         // In the order of their names.
-        state.stack[below..].reverse();
+        self.stack[below..].reverse();
         Ok(())
     }
 
+    /// Compares what is in a directory. `is_late` is of one that is in the source only: whether
+    /// what is in it waits for the end.
     fn merge(
-        &'a self,
+        &mut self,
         directory: &Directory,
+        is_late: Option<bool>,
         source: Vec<Entry>,
         mut target: Vec<Entry>,
-        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
         for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
             if !self.leaves_out(&path, &entry) {
-                state.touch(directory);
-                let left = Extraneous::new(path, &entry.attributes, (false, false));
-                state.outcome.left_over.push(left);
+                self.touch(directory);
+                let left = Extraneous::new(path, &entry.attributes, false, false);
+                self.outcome.left_over.push(left);
             }
         }
-        let mut matches = self.match_names(&directory.0, (&source, &target))?;
+        let leaves_out = |path: &[u8], entry: &Entry| self.leaves_out(path, entry);
+        let names = (&source[..], &target[..]);
+        let mut matches = match_names(self.target, &leaves_out, &directory.0, names)?;
         let mut target = target.into_iter().peekable();
         for entry in source {
             while let Some(extra) = target.next_if(|t| t.name < entry.name) {
-                self.extra(directory, &extra, &matches, state);
+                self.extra(directory, &extra, &matches);
             }
             let twin = target.next_if(|t| t.name == entry.name);
             let path = join(&directory.0, &entry.name);
             if self.leaves_out(&path, &entry) {
                 continue;
             }
+            let attributes = entry.attributes;
             match twin {
                 Some(twin) if self.leaves_out(&path, &twin) => {}
-                Some(twin) => {
-                    self.both(path, entry.attributes, &twin.attributes, directory, state)?;
-                }
-                None => match (matches.take(&entry.name), entry.attributes) {
-                    (None, attributes) => {
-                        state.touch(directory);
-                        self.only_source(path, attributes, false, directory, state);
+                Some(twin) => self.both((path, attributes), &twin.attributes, directory)?,
+                None => match matches.take(&entry.name) {
+                    None => {
+                        if is_late.is_none() {
+                            self.touch(directory);
+                        }
+                        self.only_source((path, attributes), is_late == Some(true), directory);
                     }
-                    (Some(NameMatch::Spelled(there)), attributes) => {
-                        self.both(path, attributes, &there, directory, state)?;
+                    Some(NameMatch::Spelled(there)) => {
+                        self.both((path, attributes), &there, directory)?;
                     }
-                    (Some(NameMatch::Means(other)), _) => state.failed(&path, same(&path, &other)),
-                    (Some(NameMatch::Deferred(other)), attributes) => {
-                        state.wait(path, attributes, other, directory);
+                    Some(NameMatch::Means(other)) => self.failed(&path, same(&path, &other)),
+                    Some(NameMatch::Deferred(other)) => {
+                        self.wait((path, attributes), other, directory);
                     }
-                    (Some(NameMatch::Failed(fault)), _) => state.failed(&path, fault),
+                    Some(NameMatch::Failed(fault)) => self.failed(&path, fault),
                 },
             }
-            if self.is_stopped(state) {
+            if self.is_stopped() {
                 return Ok(());
             }
         }
         for extra in target {
-            self.extra(directory, &extra, &matches, state);
+            self.extra(directory, &extra, &matches);
         }
         Ok(())
     }
 
     /// A name that isn't in the source, in a directory that is.
-    fn extra(
-        &self,
-        directory: &Directory,
-        entry: &Entry,
-        matches: &NameMatches,
-        state: &mut Comparing<'_>,
-    ) {
+    fn extra(&mut self, directory: &Directory, entry: &Entry, matches: &NameMatches) {
         let path = join(&directory.0, &entry.name);
         let is_extra = self.options.delete && !matches.spelled.contains(&entry.name);
         if is_extra && !self.leaves_out(&path, entry) {
-            state.touch(directory);
-            only_target(path, &entry.attributes, (false, false), state);
+            self.touch(directory);
+            self.only_target(path, &entry.attributes, false, false);
         }
     }
 
-    fn only_source(
-        &self,
+    fn only_target(
+        &mut self,
         path: Vec<u8>,
-        attributes: Attributes,
-        is_late: bool,
-        directory: &Directory,
-        state: &mut Comparing<'_>,
+        found: &Attributes,
+        is_in_the_way: bool,
+        has_successor: bool,
     ) {
+        if found.kind == FileKind::Directory {
+            let place = Standing::Target(is_in_the_way);
+            self.stack.push((path.clone(), place));
+        }
+        let extra = Extraneous::new(path, found, is_in_the_way, has_successor);
+        self.outcome.extras.push(extra);
+    }
+
+    fn only_source(&mut self, entry: Listed, is_late: bool, directory: &Directory) {
+        let (path, attributes) = &entry;
         if attributes.kind == FileKind::Directory {
             let place = Standing::Source(attributes.clone(), is_late);
-            let path = path.clone();
-            state.stack.push(Visit { path, place });
+            self.stack.push((path.clone(), place));
         }
         let may_be_renamed = self.finds_renames()
             && attributes.kind == FileKind::File
             && attributes.size > 0
             && attributes.links <= 1;
         if !is_moved(attributes.kind) {
-            state.failed_harmlessly(&path, not_moved(&path));
+            self.failed_harmlessly(path, not_moved(path));
         } else if is_late {
-            state.outcome.late.push((path, attributes));
+            self.outcome.late.push(entry);
         } else if may_be_renamed {
-            state.touch(directory);
-            state.missing.push((path, attributes));
+            self.touch(directory);
+            self.missing.push(entry);
         } else {
-            state.copy(path, attributes, false);
+            self.copy(entry, Replaces::Nothing);
         }
     }
 
@@ -579,74 +478,60 @@ impl<'a> Comparison<'a> {
     }
 
     fn both(
-        &'a self,
-        path: Vec<u8>,
-        source: Attributes,
+        &mut self,
+        entry: Listed,
         target: &Attributes,
         directory: &Directory,
-        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
         use FileKind::{Directory, Fifo, File, Symlink};
+        let (path, source) = &entry;
         match (source.kind, target.kind) {
             (Directory, Directory) => {
-                self.compare_directories(path.clone(), &source, target, state);
-                let place = Standing::Both(source);
-                state.stack.push(Visit { path, place });
+                self.compare_directories(path.clone(), source, target);
+                self.stack.push((entry.0, Standing::Both(entry.1)));
             }
             (File, File) | (Symlink, Symlink) => {
-                return self.compare_content(path, source, target, directory, state);
+                return self.compare_content(entry, target, directory);
             }
             (Fifo, Fifo) => {
-                if self.differs(&source, target) || source.mtime_ns != target.mtime_ns {
-                    let attributes = source;
-                    state.give(Action::Set { path, attributes });
+                if self.differs(source, target) || source.mtime_ns != target.mtime_ns {
+                    self.set(entry);
                 }
             }
             (kind, other) if !is_moved(kind) => {
                 // What is the same on both sides needs no move.
                 if kind != other {
-                    state.failed_harmlessly(&path, not_moved(&path));
+                    self.failed_harmlessly(path, not_moved(path));
                 }
             }
             (kind, other) if !self.options.delete && (kind == Directory || other == Directory) => {
-                let fault = clash(&path, other == Directory);
-                state.failed(&path, fault);
+                self.failed(path, clash(path, other == Directory));
+            }
+            (Directory, _) | (_, Directory) => {
+                self.touch(directory);
+                self.only_target(path.clone(), target, true, true);
+                self.only_source(entry, true, directory);
+            }
+            (File, _) if source.size > u64::from(SMALL_BYTES_MAX) => {
+                self.touch(directory);
+                self.outcome.swaps.push(entry);
             }
             // Packs replace anything but directories in one step.
-            (kind, other)
-                if kind != Directory
-                    && other != Directory
-                    && (kind != File || source.size <= u64::from(SMALL_BYTES_MAX)) =>
-            {
-                state.touch(directory);
-                state.copy(path, source, true);
-            }
-            (kind, other) if kind != Directory && other != Directory => {
-                state.touch(directory);
-                state.outcome.swaps.push((path, source));
-            }
             _ => {
-                state.touch(directory);
-                only_target(path.clone(), target, (true, true), state);
-                self.only_source(path, source, true, directory, state);
+                self.touch(directory);
+                self.copy(entry, Replaces::Entry);
             }
         }
         Ok(())
     }
 
-    fn compare_directories(
-        &self,
-        path: Vec<u8>,
-        source: &Attributes,
-        target: &Attributes,
-        state: &mut Comparing<'_>,
-    ) {
+    fn compare_directories(&mut self, path: Vec<u8>, source: &Attributes, target: &Attributes) {
         // A root at a server keeps its mode and its owner: it may be that of an export.
         let is_kept = path.is_empty() && self.target.is_remote();
         let differs = !is_kept && self.differs(source, target);
         if differs || !is_equal_or_cut(source.mtime_ns, target.mtime_ns) {
-            state.outcome.directories_set.push(path.clone());
-            state.touch(&Rc::new((path, source.clone())));
+            self.outcome.directories_set.push(path.clone());
+            self.touch(&(path, source.clone()));
         }
     }
 
@@ -667,62 +552,61 @@ impl<'a> Comparison<'a> {
     }
 
     fn compare_content(
-        &'a self,
-        path: Vec<u8>,
-        source: Attributes,
+        &mut self,
+        entry: Listed,
         target: &Attributes,
         directory: &Directory,
-        state: &mut Comparing<'_>,
     ) -> Result<(), Fault> {
+        let (path, source) = &entry;
         let is_file = source.kind == FileKind::File;
         let is_same_time = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
-            state.touch(directory);
-            state.replace(path, source, target.size);
+            self.replace(entry, target.size, directory);
             return Ok(());
         }
         // Of links the owner alone counts. It is set by its numbers, which are compared here: a
         // link that came anew would get those that its names have there, and differ for ever.
         let differs = match is_file {
-            true => self.differs(&source, target) || !is_same_time,
-            false => self.has_other_owner(&source, target),
+            true => self.differs(source, target) || !is_same_time,
+            false => self.has_other_owner(source, target),
         };
         if by_time || is_file && source.size == 0 {
             if differs {
-                let attributes = source;
-                state.give(Action::Set { path, attributes });
+                self.set(entry);
             }
             return Ok(());
         }
-        let (asked_source, asked_target) = if is_file {
-            (
-                self.start_digest(self.source, &path),
-                self.start_digest(self.target, &path),
-            )
-        } else {
-            (
-                self.source.start_read_link(&path),
-                self.target.start_read_link(&path),
-            )
+        let ask = |side: &Namespace<'_>| match is_file {
+            true => self.start_digest(side, path),
+            false => side.start_read_link(path),
         };
-        state.questions.push_back(Question {
-            path,
-            attributes: source,
+        self.questions.push_back(Question {
+            source: ask(self.source),
+            target: ask(self.target),
+            entry,
             parent: Rc::clone(directory),
-            source: asked_source,
-            target: asked_target,
             differs,
         });
-        while state.questions.len() >= QUESTIONS_MAX
-            && let Some(question) = state.questions.pop_front()
+        while self.questions.len() >= QUESTIONS_MAX
+            && let Some(question) = self.questions.pop_front()
         {
-            self.answer(question, state)?;
+            self.answer(question)?;
         }
         Ok(())
     }
 
-    fn start_digest(&self, side: &'a Namespace<'a>, path: &[u8]) -> Pending {
+    /// The content of an entry is another than that of the `old` bytes at the target.
+    fn replace(&mut self, entry: Listed, old: u64, directory: &Directory) {
+        self.touch(directory);
+        let replaces = match entry.1.kind {
+            FileKind::File => Replaces::File(old),
+            _ => Replaces::Entry,
+        };
+        self.copy(entry, replaces);
+    }
+
+    fn start_digest(&self, side: &Namespace<'_>, path: &[u8]) -> Pending {
         let kind = match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
@@ -730,111 +614,78 @@ impl<'a> Comparison<'a> {
         side.start_digest(path, kind)
     }
 
-    fn answer(&self, question: Question, state: &mut Comparing<'_>) -> Result<(), Fault> {
-        let Question {
-            path,
-            attributes,
-            parent,
-            source,
-            target,
-            differs,
-        } = question;
-        let source = match source.wait().and_then(compared_content) {
+    fn answer(&mut self, question: Question) -> Result<(), Fault> {
+        let entry = question.entry;
+        let source = match question.source.wait().and_then(compared_content) {
             Ok(source) => source,
             Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => {
-                state.failed(&path, fault);
+                self.failed(&entry.0, fault);
                 return Ok(());
             }
         };
-        match target.wait().and_then(compared_content) {
+        match question.target.wait().and_then(compared_content) {
             Err(fault) if fault.ends_session => return Err(fault),
             Ok(target) if target == source => {
-                if differs {
-                    state.give(Action::Set { path, attributes });
+                if question.differs {
+                    self.set(entry);
                 }
             }
             // What can't be read there can be replaced.
             Ok(_) | Err(_) => {
-                state.touch(&parent);
                 // They have as many bytes, or they would not have been asked for their content.
-                let old = attributes.size;
-                state.replace(path, attributes, old);
+                let old = entry.1.size;
+                self.replace(entry, old, &question.parent);
             }
         }
         Ok(())
     }
 
     /// Settles what is known only at the end: what stays, and what only has another name.
-    fn finish(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
-        let kept = std::mem::take(&mut state.kept);
+    fn finish(&mut self) -> Result<(), Fault> {
+        let kept = std::mem::take(&mut self.kept);
         // What has to go where something stays can't, and then nothing has to make way for it.
-        let mut blocked = HashSet::new();
-        let mut late = std::mem::take(&mut state.outcome.late);
-        late.retain(|(path, _)| {
-            let is_blocked = kept.contains(path);
-            if is_blocked {
-                state.failed(path, in_the_way(path));
-                blocked.insert(path.clone());
-            }
-            !is_blocked
-        });
-        state.outcome.late = late;
-        state.outcome.extras.retain(|extra| {
+        let late = &mut self.outcome.late;
+        let blocked: Vec<_> = late.extract_if(.., |late| kept.contains(&late.0)).collect();
+        for (path, _) in &blocked {
+            self.failed(path, in_the_way(path));
+        }
+        let blocked: HashSet<_> = blocked.into_iter().map(|(path, _)| path).collect();
+        self.outcome.extras.retain(|extra| {
             let is_blocked = || upwards(&extra.path).any(|path| blocked.contains(path));
             !(kept.contains(&extra.path) || extra.is_in_the_way && is_blocked())
         });
-        self.find_renames(state)
+        self.find_renames()
     }
 
-    fn find_renames(&'a self, state: &mut Comparing<'_>) -> Result<(), Fault> {
-        let missing = std::mem::take(&mut state.missing);
-        let mut by_size: HashMap<u64, Vec<usize>> = HashMap::new();
+    fn find_renames(&mut self) -> Result<(), Fault> {
+        let missing = std::mem::take(&mut self.missing);
         let sizes: HashSet<u64> = missing.iter().map(|(_, a)| a.size).collect();
-        for (at, extra) in state.outcome.extras.iter().enumerate() {
-            if extra.is_file && !extra.is_in_the_way && sizes.contains(&extra.size) {
-                by_size.entry(extra.size).or_default().push(at);
+        let mut extras: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
+        for extra in &self.outcome.extras {
+            let is_file = extra.kind == FileKind::File && !extra.is_in_the_way;
+            if is_file && sizes.contains(&extra.size) {
+                let same_size = extras.entry(extra.size).or_default();
+                same_size.push(extra.path.clone());
             }
         }
-        let mut known: HashMap<usize, ComparedContent> = HashMap::new();
-        let mut taken: HashSet<usize> = HashSet::new();
-        for (path, attributes) in missing {
-            if self.is_stopped(state) {
+        let mut known: HashMap<u64, Vec<(Vec<u8>, ComparedContent)>> = HashMap::new();
+        for entry in missing {
+            if self.is_stopped() {
                 return Ok(());
             }
-            let candidates = by_size.get(&attributes.size).cloned().unwrap_or_default();
+            let (path, size) = (&entry.0, entry.1.size);
+            // All of this size at once; each is asked for once.
+            if let Some(extras) = extras.remove(&size) {
+                known.insert(size, self.contents(extras)?);
+            }
             let mut found = None;
-            if candidates.iter().any(|at| !taken.contains(at)) {
-                // All of this size at once; each is asked for once.
-                let new: Vec<_> = candidates
-                    .iter()
-                    .filter(|at| !known.contains_key(at))
-                    .collect();
-                for group in new.chunks(QUESTIONS_MAX) {
-                    let extras = &state.outcome.extras;
-                    let asked: Vec<_> = group
-                        .iter()
-                        .map(|at| self.start_digest(self.target, &extras[**at].path))
-                        .collect();
-                    for (at, asked) in group.iter().zip(asked) {
-                        match asked.wait().and_then(compared_content) {
-                            Ok(content) => {
-                                known.insert(**at, content);
-                            }
-                            Err(fault) if fault.ends_session => return Err(fault),
-                            // Nothing is known of it, and so it is no candidate.
-                            Err(_) => {
-                                taken.insert(**at);
-                            }
-                        }
-                    }
-                }
-                let asked = self.start_digest(self.source, &path);
+            if let Some(candidates) = known.get_mut(&size).filter(|c| !c.is_empty()) {
+                let asked = self.start_digest(self.source, path);
                 match asked.wait().and_then(compared_content) {
                     Ok(own) => {
-                        found = candidates
-                            .into_iter()
-                            .find(|at| !taken.contains(at) && known.get(at) == Some(&own));
+                        let at = candidates.iter().position(|(_, content)| *content == own);
+                        found = at.map(|at| candidates.remove(at).0);
                     }
                     Err(fault) if fault.ends_session => return Err(fault),
                     // The copy tells why.
@@ -842,41 +693,72 @@ impl<'a> Comparison<'a> {
                 }
             }
             match found {
-                Some(at) => {
-                    taken.insert(at);
-                    let from = state.outcome.extras[at].path.clone();
-                    state.outcome.renamings.push(Renaming {
-                        from,
-                        to: path,
-                        attributes,
-                    });
-                }
-                None => state.copy(path, attributes, false),
+                Some(from) => self.outcome.renamings.push(Renaming { from, to: entry }),
+                None => self.copy(entry, Replaces::Nothing),
             }
         }
-        let renamed: HashSet<&[u8]> = (state.outcome.renamings.iter())
-            .map(|renaming| renaming.from.as_slice())
-            .collect();
-        let extras = std::mem::take(&mut state.outcome.extras);
-        let left = extras.into_iter().filter(|e| !renamed.contains(&*e.path));
-        state.outcome.extras = left.collect();
+        let renamed = self.outcome.renamings.iter();
+        let renamed: HashSet<_> = renamed.map(|renaming| &renaming.from).collect();
+        let extras = &mut self.outcome.extras;
+        extras.retain(|extra| !renamed.contains(&extra.path));
         Ok(())
+    }
+
+    /// The contents of files at the target. Those of which nothing is known are left out.
+    fn contents(&self, files: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, ComparedContent)>, Fault> {
+        let mut known = Vec::with_capacity(files.len());
+        for group in files.chunks(QUESTIONS_MAX) {
+            let asked = group
+                .iter()
+                .map(|path| self.start_digest(self.target, path));
+            let asked: Vec<_> = asked.collect();
+            for (path, asked) in group.iter().zip(asked) {
+                match asked.wait().and_then(compared_content) {
+                    Ok(content) => known.push((path.clone(), content)),
+                    Err(fault) if fault.ends_session => return Err(fault),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(known)
     }
 }
 
-fn only_target(
-    path: Vec<u8>,
-    attributes: &Attributes,
-    (is_in_the_way, has_successor): (bool, bool),
-    state: &mut Comparing<'_>,
-) {
-    if attributes.kind == FileKind::Directory {
-        let place = Standing::Target(is_in_the_way);
-        let path = path.clone();
-        state.stack.push(Visit { path, place });
-    }
-    let extra = Extraneous::new(path, attributes, (is_in_the_way, has_successor));
-    state.outcome.extras.push(extra);
+/// A path, and those of the directories above it but the root.
+fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(path), |path| {
+        let at = path.iter().rposition(|b| *b == b'/')?;
+        Some(&path[..at])
+    })
+}
+
+fn clash(path: &[u8], is_directory: bool) -> Fault {
+    let (code, cause) = if is_directory {
+        (Code::IsDirectory, "a directory stands where it has to go")
+    } else {
+        (
+            Code::NotDirectory,
+            "it is a directory, and none at the target",
+        )
+    };
+    Fault::new(code, OPERATION, cause)
+        .path(path)
+        .hint("use --delete to have it replaced")
+}
+
+fn in_the_way(path: &[u8]) -> Fault {
+    let cause = "what stands in its way has names that have to stay";
+    Fault::new(Code::NotEmpty, OPERATION, cause).path(path)
+}
+
+fn not_moved(path: &[u8]) -> Fault {
+    let cause = "it is neither a file, a directory, a link nor a named pipe";
+    Fault::new(Code::Unsupported, OPERATION, cause).path(path)
+}
+
+fn is_moved(kind: FileKind) -> bool {
+    use FileKind::{Directory, Fifo, File, Symlink};
+    matches!(kind, Directory | Fifo | File | Symlink)
 }
 
 /// What is compared of the content of two entries of the same size.

@@ -3,32 +3,32 @@
 
 use xdfs_proto::{Code, Fault};
 
-use super::OPERATION;
 use super::carry::Carrier;
 use super::plan::Extraneous;
+use super::{OPERATION, SyncResult};
 use crate::events::SyncStep;
-use crate::paths::{Answer, Call, FileKind};
+use crate::paths::{Call, FileKind};
 use crate::tree::moving::Report;
-use crate::tree::namespace::{CALLS_MAX, Namespace, odd_answer};
+use crate::tree::namespace::{CALLS_MAX, Namespace};
+use crate::tree::tracker::split;
 
-/// What became of names that were too much.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Removed {
-    pub(super) deleted: u64,
-    /// They are in the source again.
-    pub(super) kept: u64,
-}
-
-/// Removes names from the target, what is in a directory before it.
+/// Removes names from the target, what is in a directory before it. Counts those that went, and
+/// those that stay because they are in the source again.
 pub(super) fn remove(
     carrier: &Carrier<'_>,
-    source: &Namespace<'_>,
     extras: Vec<Extraneous>,
+    counts: &mut SyncResult,
     report: &mut Report<'_>,
-) -> Result<Removed, Fault> {
-    let mut removed = Removed::default();
+) -> Result<(), Fault> {
+    if carrier.run.options.dry_run {
+        counts.deleted += extras.len() as u64;
+        for extra in extras {
+            report.step(SyncStep::Delete, &extra.path, None);
+        }
+        return Ok(());
+    }
     let (mut directories, files): (Vec<_>, Vec<_>) =
-        extras.into_iter().partition(|extra| extra.is_directory);
+        extras.into_iter().partition(Extraneous::is_directory);
     let depth = |extra: &Extraneous| extra.path.iter().filter(|b| **b == b'/').count();
     directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
     let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
@@ -36,21 +36,20 @@ pub(super) fn remove(
         // No more at once than calls are under way: the look back is not to be old.
         for group in level.chunks(CALLS_MAX) {
             if report.is_stopped() {
-                return Ok(removed);
+                return Ok(());
             }
-            let gone = still_gone(source, group, &mut removed, report)?;
+            let gone = still_gone(carrier.run.source, group, counts, report)?;
             let calls = gone.into_iter().map(|extra| {
-                let path = carrier.target.at(&extra.path);
-                let call = if extra.is_directory {
-                    Call::RemoveDirectory { path }
-                } else {
-                    Call::RemoveFile { path }
+                let path = carrier.run.target.at(&extra.path);
+                let call = match extra.is_directory() {
+                    true => Call::RemoveDirectory { path },
+                    false => Call::RemoveFile { path },
                 };
                 (extra, call)
             });
             carrier.call_all(calls, report, &mut |extra, result, report| match result {
                 Ok(()) => {
-                    removed.deleted += 1;
+                    counts.deleted += 1;
                     report.step(SyncStep::Delete, &extra.path, None);
                 }
                 // Somebody else was faster.
@@ -59,14 +58,14 @@ pub(super) fn remove(
             })?;
         }
     }
-    Ok(removed)
+    Ok(())
 }
 
 /// Those that the source still doesn't have. The others stay, and that is told.
 fn still_gone<'e>(
     source: &Namespace<'_>,
     extras: &'e [Extraneous],
-    removed: &mut Removed,
+    counts: &mut SyncResult,
     report: &mut Report<'_>,
 ) -> Result<Vec<&'e Extraneous>, Fault> {
     // All questions at once, for a source that is far away.
@@ -76,11 +75,11 @@ fn still_gone<'e>(
         .collect();
     let mut gone = Vec::with_capacity(extras.len());
     for (extra, asked) in extras.iter().zip(asked) {
-        let kept = match asked.wait() {
-            Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => None,
-            Ok(Answer::Attributes(found)) => {
+        let kept = match asked.found() {
+            Ok(None) => None,
+            Ok(Some(found)) => {
                 let is_directory = found.kind == FileKind::Directory;
-                let is_as_seen = extra.has_successor && is_directory != extra.is_directory;
+                let is_as_seen = extra.has_successor && is_directory != extra.is_directory();
                 let is_gone = is_as_seen || !is_listed(source, &extra.path)?;
                 (!is_gone).then(|| {
                     let cause = "it came into the source while the trees were compared";
@@ -89,14 +88,13 @@ fn still_gone<'e>(
                         .hint("run the same command again")
                 })
             }
-            Ok(_) => return Err(odd_answer()),
             Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => Some(fault),
         };
         match kept {
             None => gone.push(extra),
             Some(fault) => {
-                removed.kept += 1;
+                counts.kept += 1;
                 report.failed(&extra.path, &fault);
             }
         }
@@ -107,11 +105,7 @@ fn still_gone<'e>(
 /// Whether the source has exactly this name: a file system may find another one by it, which
 /// differs in case only.
 fn is_listed(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
-    let at = path.iter().rposition(|b| *b == b'/');
-    let (above, name) = match at {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&path[..0], path),
-    };
+    let (above, name) = split(path);
     match Namespace::names(source.start_list(above)) {
         Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
         Err(fault) if fault.ends_session => Err(fault),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::paths::{Entry, FileKind, join};
+use crate::tree::tracker::split;
 
 /// How many names are tried for a file.
 pub(super) const NAMES: u32 = 8;
@@ -11,9 +12,8 @@ const PREFIX: &str = ".xdfs-swap-";
 /// A path beside that of a file.
 pub(super) fn beside(path: &[u8], number: u32) -> Vec<u8> {
     let hash = blake3::hash(path).to_hex();
-    let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
     let name = format!("{PREFIX}{}-{number}", &hash[..16]);
-    [&path[..above], name.as_bytes()].concat()
+    join(split(path).0, name.as_bytes())
 }
 
 /// Takes what a swap that was broken off left out of a directory of the target: files that are
