@@ -1,8 +1,9 @@
 //! Finding blocks of one version of a file in another, wherever they are there.
 //!
 //! An [`Index`] of the sums of one version finds its blocks in the bytes of the other. What both
-//! have are stretches ([`Run`]), which [`cut`] turns into the pieces of a [`Seed`](super::Seed).
-//! Memory is bounded by the number of blocks, and time by the bytes, whatever the sums say.
+//! have are stretches ([`Stretch`]), which [`cut`] turns into the pieces of a
+//! [`Seed`](super::Seed). Memory is bounded by the number of blocks, and time by the bytes,
+//! whatever the sums say.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,18 +43,18 @@ pub fn block_bytes(length: u64) -> Option<u32> {
 
 /// A block that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundBlock {
+struct FoundBlock {
     /// Where in the file that was looked through.
-    pub at: u64,
+    at: u64,
     /// The number of the block in the other one.
-    pub block: u32,
+    block: u32,
     /// Bytes of the block.
-    pub length: u32,
+    length: u32,
 }
 
 /// A stretch that both versions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct Stretch {
     /// Where it is in the new file.
     pub new: u64,
     /// Where it is in the old file.
@@ -63,12 +64,14 @@ pub struct Run {
 }
 
 /// Adds what was found to the stretch before, if it goes on with it.
-pub fn add(runs: &mut Vec<Run>, run: Run) {
-    match runs.last_mut() {
-        Some(last) if last.new + last.length == run.new && last.old + last.length == run.old => {
-            last.length += run.length;
+fn add(stretches: &mut Vec<Stretch>, stretch: Stretch) {
+    match stretches.last_mut() {
+        Some(last)
+            if last.new + last.length == stretch.new && last.old + last.length == stretch.old =>
+        {
+            last.length += stretch.length;
         }
-        _ => runs.push(run),
+        _ => stretches.push(stretch),
     }
 }
 
@@ -79,6 +82,8 @@ pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Fault> + 'r;
 #[derive(Debug)]
 pub struct Index {
     block: u32,
+    /// Bytes of the version.
+    length: u64,
     signatures: Vec<Signature>,
     /// Bytes of the last block if it is a short one, else 0.
     tail: u32,
@@ -104,6 +109,7 @@ impl Index {
         let (filter_bits, heads_bits) = ((bits + 4).min(32), (bits + 1).min(32));
         let mut index = Self {
             block,
+            length,
             tail,
             filter: vec![0; 1 << (filter_bits - 6)],
             filter_shift: 32 - filter_bits,
@@ -174,15 +180,9 @@ impl Index {
     }
 
     /// The other blocks with the content of this one.
-    pub fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
+    fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
         let next = |at: &u32| self.twin.get(*at as usize).copied();
         std::iter::successors(next(&block), next).take_while(|at| *at != NONE)
-    }
-
-    /// The number of blocks.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.signatures.len()
     }
 
     /// The digest state of a block, as its signature has it.
@@ -192,12 +192,67 @@ impl Index {
         self.signatures.get(number).map(|s| s.state)
     }
 
-    /// Looks for the blocks in a range of another file, from front to back. What was found once is
-    /// passed over. Ends early if `stop` is set, or the sums turn out to be of no use.
+    /// Adds what a range of the new version has of the old one, whose blocks these are. Ends early
+    /// if `stop` is set, or the sums turn out to be of no use.
     ///
     /// # Errors
     /// What `read` says, or that there are fewer bytes than the range has.
-    pub fn scan(
+    pub fn find_in_new(
+        &self,
+        range: ByteRange,
+        read: &mut Read<'_>,
+        stop: &AtomicBool,
+        stretches: &mut Vec<Stretch>,
+    ) -> Result<(), Fault> {
+        self.scan(range, read, stop, &mut |found| {
+            let (new, length) = (found.at, u64::from(found.length));
+            let old = u64::from(found.block) * u64::from(self.block);
+            add(stretches, Stretch { new, old, length });
+        })
+    }
+
+    /// What the old version, which has `old_bytes`, has of the new one, whose blocks these are; in
+    /// the order of the new one. Ends early likewise.
+    ///
+    /// # Errors
+    /// As [`Self::find_in_new`].
+    pub fn find_in_old(
+        &self,
+        old_bytes: u64,
+        read: &mut Read<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Stretch>, Fault> {
+        // Where each block is in the old version.
+        let mut places = vec![None; self.signatures.len()];
+        let all = ByteRange {
+            start: 0,
+            end: old_bytes,
+        };
+        self.scan(all, read, stop, &mut |found: FoundBlock| {
+            let place = |number: u32, places: &mut Vec<Option<u64>>| {
+                let place = places.get_mut(number as usize);
+                place.is_some_and(|place| place.replace(found.at).is_none())
+            };
+            if place(found.block, &mut places) {
+                // Whoever was found before one has put those after it in their places.
+                let mut twins = self.twins(found.block);
+                while twins.next().is_some_and(|twin| place(twin, &mut places)) {}
+            }
+        })?;
+        let mut stretches = Vec::new();
+        for (number, place) in (0u64..).zip(places) {
+            if let Some(old) = place {
+                let new = number * u64::from(self.block);
+                let length = u64::from(self.block).min(self.length.saturating_sub(new));
+                add(&mut stretches, Stretch { new, old, length });
+            }
+        }
+        Ok(stretches)
+    }
+
+    /// Looks for the blocks in a range of another file, from front to back. What was found once is
+    /// passed over.
+    fn scan(
         &self,
         range: ByteRange,
         read: &mut Read<'_>,
@@ -322,23 +377,23 @@ pub type Take<'t> = dyn FnMut(SeedPiece) -> Result<bool, Fault> + 't;
 /// # Errors
 /// What the two functions say.
 pub fn cut(
-    runs: &[Run],
+    stretches: &[Stretch],
     (block, length, kind): (u32, u64, DigestKind),
     state_of: &mut StateOf<'_>,
     take: &mut Take<'_>,
 ) -> Result<(), Fault> {
     let block = u64::from(block);
     let segment = PIECE_BYTES.max(block);
-    for run in runs {
-        let run_end = run.new + run.length;
-        let mut at = run.new.next_multiple_of(block);
-        while at < run_end {
+    for stretch in stretches {
+        let stretch_end = stretch.new + stretch.length;
+        let mut at = stretch.new.next_multiple_of(block);
+        while at < stretch_end {
             let mut map = FragmentMap::new(kind);
             // Pieces don't reach over the end of a segment.
             let segment_end = (at + 1).next_multiple_of(segment).min(length);
             while at < segment_end {
                 let end = (at + block).min(length);
-                if end > run_end {
+                if end > stretch_end {
                     break;
                 }
                 let range = ByteRange { start: at, end };
@@ -350,7 +405,7 @@ pub fn cut(
             for Fragment { range, state } in map.fragments() {
                 let piece = SeedPiece {
                     offset: range.start,
-                    from_offset: range.start - run.new + run.old,
+                    from_offset: range.start - stretch.new + stretch.old,
                     length: u32::try_from(range.len()).unwrap_or(u32::MAX),
                     state: *state,
                 };

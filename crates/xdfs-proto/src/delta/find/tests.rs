@@ -143,6 +143,55 @@ fn blocks_with_the_same_content_know_each_other() {
     assert_eq!(group, [0, 1, 2, 4, 5]);
 }
 
+/// Whichever version the sums are of: what is said to be the same is, in the order of the new one.
+#[test]
+fn stretches_are_what_both_have() {
+    let old = [
+        noise(1, 9 * 1024),
+        vec![0; 5 * 1024],
+        noise(2, 3 * 1024 + 9),
+    ]
+    .concat();
+    let new = [
+        b"abc".to_vec(),
+        old.clone(),
+        vec![0; 2 * 1024],
+        noise(2, 1024),
+    ]
+    .concat();
+    for (old, new) in [(&old, &new), (&new, &old), (&old, &old)] {
+        let stop = AtomicBool::new(false);
+        let read = |from: &[u8], at: u64, buf: &mut [u8]| {
+            buf.copy_from_slice(&from[at as usize..at as usize + buf.len()]);
+            Ok(buf.len())
+        };
+        let mut in_new = Vec::new();
+        let mut read_new = |at, buf: &mut [u8]| read(new, at, buf);
+        let sums = index(old);
+        sums.find_in_new(whole(new), &mut read_new, &stop, &mut in_new)
+            .unwrap();
+        let mut read_old = |at, buf: &mut [u8]| read(old, at, buf);
+        let sums = index(new);
+        let in_old = sums.find_in_old(old.len() as u64, &mut read_old, &stop);
+        for stretches in [in_new, in_old.unwrap()] {
+            let (mut end, mut length) = (0, 0);
+            for stretch in stretches {
+                assert!(stretch.new >= end, "they don't overlap");
+                end = stretch.new + stretch.length;
+                length += stretch.length;
+                let of = |bytes: &[u8], at: u64| {
+                    bytes[at as usize..][..stretch.length as usize].to_vec()
+                };
+                assert_eq!(of(new, stretch.new), of(old, stretch.old));
+            }
+            assert!(
+                length + 3 * 1024 > old.len().min(new.len()) as u64,
+                "{length}"
+            );
+        }
+    }
+}
+
 #[test]
 fn blocks_are_few_whatever_the_length() {
     assert_eq!(block_bytes(1 << 20), Some(8 << 10));
@@ -168,7 +217,7 @@ fn a_file_that_becomes_shorter_is_told() {
     assert_eq!(scanned.unwrap_err().code, Code::SourceChanged);
 }
 
-fn pieces(runs: &[Run], new: &[u8], kind: DigestKind) -> Vec<SeedPiece> {
+fn pieces(runs: &[Stretch], new: &[u8], kind: DigestKind) -> Vec<SeedPiece> {
     let mut pieces = Vec::new();
     let shape = (BLOCK, new.len() as u64, kind);
     let mut state_of = |range: ByteRange| {
@@ -206,7 +255,7 @@ proptest! {
             let start = (at + gap).min(length);
             let end = (start + count).min(length);
             if start < end {
-                runs.push(Run { new: start as u64, old, length: (end - start) as u64 });
+                runs.push(Stretch { new: start as u64, old, length: (end - start) as u64 });
             }
             at = end;
         }
@@ -220,7 +269,7 @@ proptest! {
             prop_assert!(piece.offset + u64::from(piece.length) <= run.new + run.length);
             prop_assert_eq!(piece.from_offset + run.new, piece.offset + run.old);
         }
-        let whole_blocks = |run: &Run| {
+        let whole_blocks = |run: &Stretch| {
             let (start, end) = (run.new.next_multiple_of(block), run.new + run.length);
             let end = if end == length as u64 { end } else { end / block * block };
             end.saturating_sub(start)

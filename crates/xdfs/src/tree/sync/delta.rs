@@ -13,12 +13,12 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use xdfs_proto::delta::find::{self, FoundBlock, Index, Run, add, block_bytes, cut};
+use xdfs_proto::delta::find::{self, Index, Stretch, block_bytes, cut};
 use xdfs_proto::delta::{
     PIECES_MAX, SEEDED_BYTES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature,
 };
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Side, SourceTag};
+use xdfs_proto::{Code, DigestKind, Fault, FileId, Side, SourceTag};
 use xdfs_store::{LocalStore, Source, Store};
 
 use super::name_matches::Listed;
@@ -152,27 +152,24 @@ impl Preparation<'_> {
         };
         let (_, signatures) = self.signatures(target, old, block, DigestKind::None)?;
         let index = Index::new(block, old, signatures);
-        let mut runs = Vec::new();
+        let mut stretches = Vec::new();
         let (mut at, mut data) = (0, 0);
         // Holes of the new file cost nothing when they are sent.
         while let Some(range) = file.next_data(at, length)? {
-            self.scan(&index, &mut *file, range, &mut |found| {
-                let (new, length) = (found.at, u64::from(found.length));
-                let old = u64::from(found.block) * u64::from(block);
-                add(&mut runs, Run { new, old, length });
-            })?;
+            let mut read = |at, buf: &mut [u8]| file.read_at(at, buf);
+            index.find_in_new(range, &mut read, self.stop, &mut stretches)?;
             data += range.len();
             at = range.end;
         }
         file.verify_unchanged()?;
         drop(index);
-        if self.is_stopped() || !pays(&runs, data) {
+        if self.is_stopped() || !pays(&stretches, data) {
             return Ok(0);
         }
         let seed = self.seed_of(target, block, (tag, length), file.info().sparse);
         let mut buf = Vec::new();
         self.seed(
-            &runs,
+            &stretches,
             seed,
             &mut |seed| match self.client.call(Call::Seed(Box::new(seed)))? {
                 Answer::Copied { bytes } => Ok(bytes),
@@ -203,38 +200,16 @@ impl Preparation<'_> {
         };
         let (tag, signatures) = self.signatures(source, new, block, self.digest)?;
         let index = Index::new(block, new, signatures);
-        // Where each block of the new file is in the old one.
-        let mut places = vec![None; index.count()];
-        let all = ByteRange { start: 0, end: old };
-        self.scan(&index, &mut *file, all, &mut |found: FoundBlock| {
-            let place = |number: u32, places: &mut Vec<Option<u64>>| {
-                let place = places.get_mut(number as usize);
-                place.is_some_and(|place| place.replace(found.at).is_none())
-            };
-            if place(found.block, &mut places) {
-                // Whoever was found before one has put those after it in their places.
-                let mut twins = index.twins(found.block);
-                while twins.next().is_some_and(|twin| place(twin, &mut places)) {}
-            }
-        })?;
+        let stretches = index.find_in_old(old, &mut |at, buf| file.read_at(at, buf), self.stop)?;
         file.verify_unchanged()?;
-        let mut runs = Vec::new();
-        for (number, place) in (0u64..).zip(places) {
-            if let Some(old) = place {
-                let start = number * u64::from(block);
-                let length = u64::from(block).min(new.saturating_sub(start));
-                let new = start;
-                add(&mut runs, Run { new, old, length });
-            }
-        }
-        if !pays(&runs, new) {
+        if !pays(&stretches, new) {
             return Ok(0);
         }
         let is_sparse = attributes.allocated < new;
         let seed = self.seed_of(target, block, (tag, new), is_sparse);
         drop(file);
         self.seed(
-            &runs,
+            &stretches,
             seed,
             &mut |seed| xdfs_store::seed(store, &seed),
             &mut |range| Ok(index.state(range.start / u64::from(block))),
@@ -306,23 +281,11 @@ impl Preparation<'_> {
         Ok((version.unwrap_or_default(), signatures))
     }
 
-    /// Looks for blocks in a range of a file.
-    fn scan(
-        &self,
-        index: &Index,
-        file: &mut dyn Source,
-        range: ByteRange,
-        found: &mut dyn FnMut(FoundBlock),
-    ) -> Result<(), Fault> {
-        let mut read = |offset, buf: &mut [u8]| file.read_at(offset, buf);
-        index.scan(range, &mut read, self.stop, found)
-    }
-
     /// Has the pieces of some stretches copied, by as few calls as may be, one after the other: the
     /// partial file is one's who works on it. Returns how many bytes were.
     fn seed(
         &self,
-        runs: &[Run],
+        stretches: &[Stretch],
         seed: Seed,
         send: &mut dyn FnMut(Seed) -> Result<u64, Fault>,
         state_of: &mut find::StateOf<'_>,
@@ -338,7 +301,7 @@ impl Preparation<'_> {
             Ok(())
         };
         let shape = (seed.block_bytes, seed.length, seed.digest);
-        cut(runs, shape, state_of, &mut |piece| {
+        cut(stretches, shape, state_of, &mut |piece| {
             let length = u64::from(piece.length);
             if pieces.len() >= PIECES_MAX || bytes + length > SEEDED_BYTES_MAX {
                 flush(&mut pieces)?;
@@ -368,7 +331,7 @@ fn version(file: &dyn Source) -> Result<(SourceTag, u64), Fault> {
 }
 
 /// Whether enough of `data` bytes was found.
-fn pays(runs: &[Run], data: u64) -> bool {
-    let found: u64 = runs.iter().map(|run| run.length).sum();
+fn pays(stretches: &[Stretch], data: u64) -> bool {
+    let found: u64 = stretches.iter().map(|stretch| stretch.length).sum();
     found > 0 && found >= data / SHARE_MIN
 }
