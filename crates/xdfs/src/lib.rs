@@ -78,6 +78,7 @@ mod queue;
 mod recognition;
 mod remote;
 pub mod security;
+mod seeding;
 mod server;
 mod session;
 mod session_end;

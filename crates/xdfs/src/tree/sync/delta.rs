@@ -1,40 +1,21 @@
-//! Large files that changed in part: what the target has of the new version is taken from its old
-//! one, and only the rest is sent.
-//!
-//! The side that sends nothing of the file tells the sums of its blocks; this side finds out which
-//! stretches both versions have, and has them copied into the partial file of a transfer that isn't
-//! begun yet ([`Call::Seed`], or the same here). That transfer goes on from there as from one that
-//! was broken off: it checks, publishes and counts as ever. Whatever is wrong with the sums, or
-//! changes meanwhile, only makes it send more. So nothing here is a failure.
+//! Large files that changed in part: while others are moved, the transfers of these are seeded with
+//! what the target has of them in its old versions. A file that can't be seeded is sent whole, so
+//! that nothing here is a failure.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use xdfs_proto::delta::find::{self, Index, Stretch, block_bytes, cut};
-use xdfs_proto::delta::{
-    PIECES_MAX, SEEDED_BYTES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, Seed, SeedPiece, Signature,
-};
-use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::{Code, DigestKind, Fault, FileId, Side, SourceTag};
-use xdfs_store::{LocalStore, Source, Store};
+use xdfs_proto::{Code, Fault, Side};
 
 use super::name_matches::Listed;
-use crate::client::Client;
-use crate::paths::{Answer, Attributes, Call};
+use crate::paths::Attributes;
+use crate::seeding::{Seeding, may_pay};
 use crate::tree::run::TreeRun;
 
-/// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
-const FILE_BYTES_MIN: u64 = 1 << 20;
-/// It pays if this part of the new file at least is found in the old one.
-const SHARE_MIN: u64 = 4;
 /// Files that are looked through at once, and others that may wait for it.
 const WORKERS: usize = 2;
 const WAITING: usize = 256;
-/// Calls for sums that are under way.
-const CALLS_MAX: usize = 4;
 
 /// A file that may be sent in part.
 pub(super) struct Candidate {
@@ -98,7 +79,7 @@ impl Delta {
         if self.refusal.get().is_some() {
             return;
         }
-        let preparation = Preparation {
+        let seeding = Seeding {
             client: run.client,
             digest: run.client.digest(run.options.digest),
             stop: &run.stop,
@@ -106,10 +87,10 @@ impl Delta {
         let (path, attributes) = &candidate.entry;
         let (from, to) = (run.source.path(path), run.target.at(path));
         let seeded = if run.target.is_remote() {
-            preparation.seed_there(&from, &to, candidate.old)
+            seeding.at_server(&from, &to, candidate.old)
         } else {
             let store = run.target.beneath();
-            store.and_then(|store| preparation.seed_here(&from, attributes, &store, &to))
+            store.and_then(|store| seeding.here(&from, attributes, &store, &to))
         };
         let target = to.escape_ascii();
         match seeded {
@@ -124,214 +105,4 @@ impl Delta {
             }
         }
     }
-}
-
-/// Whether it may pay, by what is known before anything is read.
-fn may_pay(new: u64, old: u64) -> bool {
-    new >= FILE_BYTES_MIN && old >= FILE_BYTES_MIN && old >= new / SHARE_MIN
-}
-
-/// What a preparation needs to know.
-struct Preparation<'a> {
-    client: &'a Client,
-    /// The digest of the transfer.
-    digest: DigestKind,
-    stop: &'a AtomicBool,
-}
-
-impl Preparation<'_> {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn seed_there(&self, source: &[u8], target: &[u8], old: u64) -> Result<u64, Fault> {
-        let mut file = LocalStore::unrooted().open_source(source)?;
-        let (tag, length) = version(&*file)?;
-        let Some(block) = block_bytes(length.max(old)).filter(|_| may_pay(length, old)) else {
-            return Ok(0);
-        };
-        let (_, signatures) = self.signatures(target, old, block, DigestKind::None)?;
-        let index = Index::new(block, old, signatures);
-        let mut stretches = Vec::new();
-        let (mut at, mut data) = (0, 0);
-        // Holes of the new file cost nothing when they are sent.
-        while let Some(range) = file.next_data(at, length)? {
-            let mut read = |at, buf: &mut [u8]| file.read_at(at, buf);
-            index.find_in_new(range, &mut read, self.stop, &mut stretches)?;
-            data += range.len();
-            at = range.end;
-        }
-        file.verify_unchanged()?;
-        drop(index);
-        if self.is_stopped() || !pays(&stretches, data) {
-            return Ok(0);
-        }
-        let seed = self.seed_of(target, block, (tag, length), file.info().sparse);
-        let mut buf = Vec::new();
-        self.seed(
-            &stretches,
-            seed,
-            &mut |seed| match self.client.call(Call::Seed(Box::new(seed)))? {
-                Answer::Copied { bytes } => Ok(bytes),
-                _ => Err(odd("another answer")),
-            },
-            &mut |range| {
-                buf.resize(usize::try_from(range.len()).unwrap_or(0), 0);
-                file.read_at(range.start, &mut buf)?;
-                let mut hasher = BlockHasher::new(self.digest, false, range.start);
-                hasher.update(&buf);
-                Ok(Some(hasher.finish(FileId(0)).1.state))
-            },
-        )
-    }
-
-    fn seed_here(
-        &self,
-        source: &[u8],
-        attributes: &Attributes,
-        store: &LocalStore,
-        target: &[u8],
-    ) -> Result<u64, Fault> {
-        let new = attributes.size;
-        let mut file = store.open_source(target)?;
-        let (_, old) = version(&*file)?;
-        let Some(block) = block_bytes(new.max(old)).filter(|_| may_pay(new, old)) else {
-            return Ok(0);
-        };
-        let (tag, signatures) = self.signatures(source, new, block, self.digest)?;
-        let index = Index::new(block, new, signatures);
-        let stretches = index.find_in_old(old, &mut |at, buf| file.read_at(at, buf), self.stop)?;
-        file.verify_unchanged()?;
-        if !pays(&stretches, new) {
-            return Ok(0);
-        }
-        let is_sparse = attributes.allocated < new;
-        let seed = self.seed_of(target, block, (tag, new), is_sparse);
-        drop(file);
-        self.seed(
-            &stretches,
-            seed,
-            &mut |seed| xdfs_store::seed(store, &seed),
-            &mut |range| Ok(index.state(range.start / u64::from(block))),
-        )
-    }
-
-    /// What begins the partial file of a target with pieces of its old one.
-    fn seed_of(
-        &self,
-        target: &[u8],
-        block_bytes: u32,
-        (tag, length): (SourceTag, u64),
-        sparse: bool,
-    ) -> Seed {
-        Seed {
-            from: target.to_vec(),
-            to: target.to_vec(),
-            overwrite: true,
-            sparse,
-            tag,
-            length,
-            digest: self.digest,
-            block_bytes,
-            pieces: Vec::new(),
-        }
-    }
-
-    /// The sums of all blocks of a file on the server, which has `length` bytes, and its version.
-    fn signatures(
-        &self,
-        path: &[u8],
-        length: u64,
-        block: u32,
-        digest: DigestKind,
-    ) -> Result<(SourceTag, Vec<Signature>), Fault> {
-        let count = length.div_ceil(u64::from(block));
-        let each = (SIGNED_BYTES_MAX / u64::from(block)).min(u64::from(SIGNATURES_MAX));
-        let mut signatures = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-        let mut version = None;
-        let (mut under_way, mut next) = (VecDeque::new(), 0);
-        while (signatures.len() as u64) < count {
-            if self.is_stopped() {
-                return Err(Fault::new(Code::Cancelled, FIND, "it was stopped"));
-            }
-            while under_way.len() < CALLS_MAX && next < count {
-                let wanted = each.min(count - next);
-                let call = self.client.start_call(Call::Signatures {
-                    path: path.to_vec(),
-                    digest,
-                    block_bytes: block,
-                    first: next,
-                    count: u32::try_from(wanted).unwrap_or(SIGNATURES_MAX),
-                })?;
-                under_way.push_back((call, wanted));
-                next += wanted;
-            }
-            let Some((call, wanted)) = under_way.pop_front() else {
-                break;
-            };
-            let Answer::Signatures(answer) = call.wait()? else {
-                return Err(odd("another answer"));
-            };
-            let is_same = *version.get_or_insert(answer.tag) == answer.tag;
-            if !is_same || answer.length != length || answer.blocks.len() as u64 != wanted {
-                return Err(odd("it is another version by now"));
-            }
-            signatures.extend(answer.blocks);
-        }
-        Ok((version.unwrap_or_default(), signatures))
-    }
-
-    /// Has the pieces of some stretches copied, by as few calls as may be, one after the other: the
-    /// partial file is one's who works on it. Returns how many bytes were.
-    fn seed(
-        &self,
-        stretches: &[Stretch],
-        seed: Seed,
-        send: &mut dyn FnMut(Seed) -> Result<u64, Fault>,
-        state_of: &mut find::StateOf<'_>,
-    ) -> Result<u64, Fault> {
-        let (mut copied, mut bytes) = (0, 0);
-        let mut pieces: Vec<SeedPiece> = Vec::new();
-        let mut flush = |pieces: &mut Vec<SeedPiece>| {
-            let pieces = std::mem::take(pieces);
-            if !pieces.is_empty() {
-                let seed = seed.clone();
-                copied += send(Seed { pieces, ..seed })?;
-            }
-            Ok(())
-        };
-        let shape = (seed.block_bytes, seed.length, seed.digest);
-        cut(stretches, shape, state_of, &mut |piece| {
-            let length = u64::from(piece.length);
-            if pieces.len() >= PIECES_MAX || bytes + length > SEEDED_BYTES_MAX {
-                flush(&mut pieces)?;
-                bytes = 0;
-            }
-            pieces.push(piece);
-            bytes += length;
-            Ok(!self.is_stopped())
-        })?;
-        flush(&mut pieces)?;
-        Ok(copied)
-    }
-}
-
-const FIND: &str = "look for what is new";
-
-fn odd(cause: &str) -> Fault {
-    Fault::new(Code::SourceChanged, FIND, cause)
-}
-
-/// The version of a file, and its bytes.
-fn version(file: &dyn Source) -> Result<(SourceTag, u64), Fault> {
-    let info = file.info();
-    let length = info.length.filter(|_| info.tag != SourceTag::default());
-    let length = length.ok_or_else(|| Fault::new(Code::Unsupported, FIND, "it has no versions"));
-    length.map(|length| (info.tag, length))
-}
-
-/// Whether enough of `data` bytes was found.
-fn pays(stretches: &[Stretch], data: u64) -> bool {
-    let found: u64 = stretches.iter().map(|stretch| stretch.length).sum();
-    found > 0 && found >= data / SHARE_MIN
 }
