@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, Store as _, local};
 
@@ -279,22 +279,6 @@ impl<'a> Namespace<'a> {
         self.start(Call::Stat {
             path: self.path(path),
             follow: false,
-        })
-    }
-
-    /// Asks what a symbolic link says.
-    pub(super) fn start_read_link(&self, path: &[u8]) -> Pending {
-        let path = self.path(path);
-        self.start(Call::ReadLink { path })
-    }
-
-    /// Asks for the digest of a file.
-    pub(super) fn start_digest(&self, path: &[u8], kind: DigestKind) -> Pending {
-        self.start(Call::Checksum {
-            path: self.path(path),
-            offset: 0,
-            length: None,
-            kind,
         })
     }
 

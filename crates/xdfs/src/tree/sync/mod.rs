@@ -9,6 +9,7 @@ mod name_matches;
 mod plan;
 mod removal;
 mod swap;
+mod view;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -28,6 +29,7 @@ use carry::Carrier;
 use delta::Delta;
 use name_matches::{DeferredEntry, Listed};
 use plan::{Action, Comparison, Give, Outcome, Replaces};
+use view::View;
 
 const OPERATION: &str = "synchronise";
 
@@ -216,7 +218,8 @@ struct Sync<'a> {
 impl Sync<'_> {
     fn comparison<'s>(&'s self, stop: &'s AtomicBool, give: &'s mut Give<'s>) -> Comparison<'s> {
         let run = &self.carrier.run;
-        Comparison::new((run.source, run.target), self.options, stop, give)
+        let sides = (View::new(run.source), View::new(run.target));
+        Comparison::new(sides, self.options, stop, give)
     }
 
     fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Result<Outcome, Fault> {

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use xdfs_proto::Fault;
 
 use super::OPERATION;
+use super::view::View;
 use crate::paths::{Attributes, Entry, join};
 use crate::tree::name_collisions::{self, folded, identity};
-use crate::tree::namespace::Namespace;
 
 /// An entry of the source: its path, and what is known of it.
 pub(super) type Listed = (Vec<u8>, Attributes);
@@ -100,7 +100,7 @@ type LeavesOut<'l> = dyn Fn(&[u8], &Entry) -> bool + 'l;
 /// # Errors
 /// The session ended.
 pub(super) fn match_names(
-    there: &Namespace<'_>,
+    there: View<'_>,
     leaves_out: &LeavesOut<'_>,
     directory: &[u8],
     (source, target): (&[Entry], &[Entry]),

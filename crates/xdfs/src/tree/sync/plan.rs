@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
 
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
+use super::view::View;
 use super::{Compare, OPERATION, SyncOptions, swap};
 use crate::mtime::is_equal_or_cut;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
@@ -133,8 +134,8 @@ struct Question {
 
 /// The walk, and what is found on the way.
 pub(super) struct Comparison<'a> {
-    source: &'a Namespace<'a>,
-    target: &'a Namespace<'a>,
+    source: View<'a>,
+    target: View<'a>,
     options: &'a SyncOptions,
     stop: &'a AtomicBool,
     give: &'a mut Give<'a>,
@@ -152,7 +153,7 @@ pub(super) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// A comparison that ends early when `stop` is set.
     pub(super) fn new(
-        (source, target): (&'a Namespace<'a>, &'a Namespace<'a>),
+        (source, target): (View<'a>, View<'a>),
         options: &'a SyncOptions,
         stop: &'a AtomicBool,
         give: &'a mut Give<'a>,
@@ -307,7 +308,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn list(&mut self, side: &Namespace<'_>, path: &[u8]) -> Result<Option<Vec<Entry>>, Fault> {
+    fn list(&mut self, side: View<'_>, path: &[u8]) -> Result<Option<Vec<Entry>>, Fault> {
         let ahead = match side.is_remote() {
             true => self.listings.remove(path),
             false => None,
@@ -318,7 +319,7 @@ impl<'a> Comparison<'a> {
             Err(fault) if fault.ends_session => return Err(fault),
             // What a source doesn't show may be what stands elsewhere in the target, so that
             // nothing is deleted any more. What can't be seen of the target stays.
-            Err(fault) if std::ptr::eq(side, self.source) => self.failed(path, fault),
+            Err(fault) if side.is(self.source) => self.failed(path, fault),
             Err(fault) => self.failed_harmlessly(path, fault),
         }
         Ok(None)
@@ -577,7 +578,7 @@ impl<'a> Comparison<'a> {
             }
             return Ok(());
         }
-        let ask = |side: &Namespace<'_>| match is_file {
+        let ask = |side: View<'_>| match is_file {
             true => self.start_digest(side, path),
             false => side.start_read_link(path),
         };
@@ -606,7 +607,7 @@ impl<'a> Comparison<'a> {
         self.copy(entry, replaces);
     }
 
-    fn start_digest(&self, side: &Namespace<'_>, path: &[u8]) -> Pending {
+    fn start_digest(&self, side: View<'_>, path: &[u8]) -> Pending {
         let kind = match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
