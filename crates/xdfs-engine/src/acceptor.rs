@@ -708,8 +708,8 @@ impl Task for SessionTask {
         turn
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.pipeline.wait(timeout);
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.pipeline.wait(timeout)
     }
 }
 
@@ -748,11 +748,12 @@ impl Task for Acceptor {
         Turn::Wait(ticks.then_some(TICK))
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let mut events = std::mem::take(&mut self.events);
         if let Err(error) = self.poller.wait(&mut events, timeout) {
             self.failure = Some(Fault::from_io("wait for channels", "", &error));
         }
+        let has_come = !events.is_empty() || self.failure.is_some();
         for event in events.drain(..) {
             let listeners = self.config.listeners.len();
             if event.token == WAKE {
@@ -764,6 +765,7 @@ impl Task for Acceptor {
             }
         }
         self.events = events;
+        has_come
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,9 @@ pub trait Task {
     /// Does what can be done now. It may take the time of one piece of work, and waits for nobody.
     fn turn(&mut self) -> Turn;
 
-    /// Waits until a turn has something to do, or until the time is over.
-    fn wait(&mut self, timeout: Option<Duration>);
+    /// Waits until a turn may have something to do, or until the time is over; `false` if it is
+    /// over and nothing has come.
+    fn wait(&mut self, timeout: Option<Duration>) -> bool;
 }
 
 /// What follows a turn.
@@ -92,8 +94,26 @@ pub(crate) fn run(task: &mut dyn Task) {
         match task.turn() {
             Turn::Again => {}
             Turn::Ended => return,
-            Turn::Wait(timeout) => task.wait(timeout),
+            Turn::Wait(timeout) => {
+                task.wait(timeout);
+            }
         }
+    }
+}
+
+/// Waits for the next message, and not at all if the time is zero.
+pub(crate) fn receive<T>(
+    messages: &mpsc::Receiver<T>,
+    timeout: Option<Duration>,
+) -> Result<T, RecvTimeoutError> {
+    match timeout {
+        None => messages.recv().map_err(Into::into),
+        // To the system even that would be a wait.
+        Some(Duration::ZERO) => messages.try_recv().map_err(|error| match error {
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            TryRecvError::Empty => RecvTimeoutError::Timeout,
+        }),
+        Some(timeout) => messages.recv_timeout(timeout),
     }
 }
 
@@ -141,8 +161,8 @@ impl<T: Task> Task for Watched<T> {
         self.task.turn()
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.task.wait(timeout);
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.task.wait(timeout)
     }
 }
 

@@ -155,7 +155,7 @@ impl Task for FeederTask {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         // With a bound on the time the next turn tries again.
         if timeout.is_none()
             && let Some(block) = self.waiting.take()
@@ -164,6 +164,7 @@ impl Task for FeederTask {
             let gone = self.blocks.send(block).is_err();
             self.is_last = gone || self.sent(length) == Turn::Ended;
         }
+        true
     }
 }
 

@@ -6,7 +6,7 @@
 //! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use xdfs_store::{OpenedSink, PackHow, Party, SinkRequest, Source, SourceInfo, St
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
-use crate::environment::{Environment, Task, Turn, Worker, wake};
+use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::assume_ids;
@@ -463,13 +463,13 @@ impl Task for PackTask {
         Turn::Again
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // An end shows at the next turn.
-        self.next = match timeout {
-            Some(time) => queue.recv_timeout(time).ok(),
-            None => queue.recv().ok(),
-        };
+        let come = receive(&queue, timeout);
+        let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
+        self.next = come.ok();
+        has_come
     }
 }
 

@@ -330,19 +330,24 @@ impl Task for PathTask {
         Turn::Again
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let queue = self.shared.queue();
-        if queue.is_closed || !queue.ready.is_empty() {
-            return;
+        let has_come = |queue: &Queue| queue.is_closed || !queue.ready.is_empty();
+        if has_come(&queue) || timeout == Some(Duration::ZERO) {
+            return has_come(&queue);
         }
         // Another thread may have parked something meanwhile.
         let now = self.shared.environment.now();
         let next = queue.next().map(|at| at.saturating_duration_since(now));
         let added = &self.shared.added;
-        match timeout.into_iter().chain(next).min() {
-            Some(time) => drop(added.wait_timeout(queue, time)),
-            None => drop(added.wait(queue)),
-        }
+        let queue = match timeout.into_iter().chain(next).min() {
+            Some(time) => {
+                let waited = added.wait_timeout(queue, time);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => added.wait(queue).unwrap_or_else(PoisonError::into_inner),
+        };
+        has_come(&queue)
     }
 }
 

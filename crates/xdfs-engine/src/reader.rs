@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use xdfs_proto::sender::Extent;
@@ -12,7 +12,7 @@ use xdfs_store::Source;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
-use crate::environment::{Environment, Task, Turn, Worker, wake};
+use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
 use crate::security::assume_ids;
 
@@ -220,11 +220,11 @@ impl Task for ReaderTask {
         Turn::Again
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         // An end shows at the next turn.
-        self.next = match timeout {
-            Some(time) => self.questions.recv_timeout(time).ok(),
-            None => self.questions.recv().ok(),
-        };
+        let come = receive(&self.questions, timeout);
+        let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
+        self.next = come.ok();
+        has_come
     }
 }

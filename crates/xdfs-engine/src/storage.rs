@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentMap};
@@ -17,7 +17,7 @@ use xdfs_store::Sink;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
-use crate::environment::{Environment, Task, Turn, Worker, wake};
+use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::assume_ids;
@@ -459,10 +459,13 @@ impl Task for StorageTask {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.unwrap_or(CHECKPOINT_INTERVAL);
         // An end shows at the next turn.
-        self.next = self.jobs.recv_timeout(timeout).ok();
+        let come = receive(&self.jobs, Some(timeout));
+        let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
+        self.next = come.ok();
+        has_come
     }
 }
 

@@ -380,14 +380,16 @@ impl<K: Kernel> Task for Pipeline<K> {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let mut events = std::mem::take(&mut self.events);
         if let Err(error) = self.kernel.wait(&mut events, timeout) {
             self.end(Err(Fault::from_io("wait for the channels", "", &error)));
         }
+        let has_come = !events.is_empty() || self.ending.has_ended();
         for event in events.drain(..) {
             self.on_event(event);
         }
         self.events = events;
+        has_come
     }
 }

@@ -94,8 +94,8 @@ impl Task for ClientTask {
         turn
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.pipeline.wait(timeout);
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.pipeline.wait(timeout)
     }
 }
 
