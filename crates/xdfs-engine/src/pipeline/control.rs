@@ -74,13 +74,18 @@ impl<K: Kernel> Pipeline<K> {
                 Command::Took(number) => self.calls.took(number),
             }
         }
-        if self.ending.is_draining() && !self.ending.has_ended() {
-            let idle = self.is_idle() && !self.transfers.has_started();
-            if self.set.end(idle) {
-                self.end(Ok(()));
-            } else if self.ending.is_overdue(self.now) {
-                self.end(Err(shutting_down("go on with the session")));
-            }
+    }
+
+    /// Ends a session that takes nothing more, when it has become idle or its time is over.
+    pub(super) fn end_if_drained(&mut self) {
+        if !self.ending.is_draining() || self.ending.has_ended() {
+            return;
+        }
+        let idle = self.is_idle() && !self.transfers.has_started();
+        if self.set.end(idle) {
+            self.end(Ok(()));
+        } else if self.ending.is_overdue(self.now) {
+            self.end(Err(shutting_down("go on with the session")));
         }
     }
 

@@ -314,6 +314,7 @@ impl<K: Kernel> Pipeline<K> {
             self.tick();
             self.pump_machines();
         }
+        self.end_if_drained();
         if self.ending.has_ended() {
             return self.begin_end();
         }
