@@ -1,45 +1,50 @@
-//! One run: what is moved over which network, what goes wrong, and what has to hold afterwards.
+//! One run: a client and a server, what goes wrong, and what has to hold afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
-use xdfs_engine::command::JobKind;
 use xdfs_engine::kernel::Readiness;
-use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
-    Acceptor, AcceptorConfig, AcceptorControl, Access, CallJob, CallPart, Command, Commands, Dial,
-    DownloadJob, Job, Pipeline, TransferEvent, Turn, UploadJob,
+    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, Pipeline,
+    TransferEvent,
 };
-use xdfs_engine::{Environment, Task};
-use xdfs_proto::frame::{Level, Resume, Start};
-use xdfs_proto::path::Call;
-use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId, Limits};
-use xdfs_store::Store as _;
+use xdfs_engine::{Task, Turn};
+use xdfs_proto::frame::Level;
+use xdfs_proto::{Fault, FileId};
+use xdfs_sim::network;
+use xdfs_sim::store::SimStore;
+use xdfs_sim::{Host, Random, Scheduler, World};
 
-use crate::network::{self, Weather};
-use crate::random::Random;
-use crate::store::{Disk, FileContent, SimStore};
-use crate::world::{Outside, Scheduler, World};
+use crate::setup::{Content, Settings, habits, weather};
+use crate::transfers::{Moved, Stores, check_fault, look};
+use crate::users::User;
 
-/// Steps after which a run is taken to hang.
-const STEPS_MAX: u64 = 2_000_000;
-/// Times that a file is tried before its last fault stands.
-const TRIES_MAX: u32 = 8;
+/// Steps after which a run is taken to hang, and from half of which on nothing more goes wrong.
+const STEPS_MAX: u64 = 400_000;
+/// The same in simulated time.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What came of a run, or of several together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
+    /// Files and packs that are whole, and those that aren't.
     pub(crate) complete: u64,
     pub(crate) failed: u64,
     pub(crate) retries: u64,
     pub(crate) sessions: u64,
-    pub(crate) calls: u64,
-    pub(crate) faults_met: u64,
+    /// Calls that were answered, and those of which nobody knows what came.
+    pub(crate) answers: u64,
+    pub(crate) unknown: u64,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
     /// Runs in which nothing went wrong.
     pub(crate) calm: u64,
+    /// Runs in which all is whole, although something went wrong.
+    pub(crate) recovered: u64,
     pub(crate) steps: u64,
+    /// The longest run, in simulated time.
+    pub(crate) time: Duration,
     pub(crate) trace: u64,
 }
 
@@ -49,40 +54,38 @@ impl Outcome {
         self.failed += other.failed;
         self.retries += other.retries;
         self.sessions += other.sessions;
-        self.calls += other.calls;
-        self.faults_met += other.faults_met;
+        self.answers += other.answers;
+        self.unknown += other.unknown;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
         self.calm += other.calm;
+        self.recovered += other.recovered;
         self.steps += other.steps;
+        self.time = self.time.max(other.time);
+    }
+
+    pub(crate) fn faults_met(&self) -> u64 {
+        self.faults.values().sum()
     }
 }
 
-/// A file that is moved.
-struct Moved {
-    path: Vec<u8>,
-    is_upload: bool,
-    digest: DigestKind,
-    resume: Resume,
-    rate: Option<u64>,
-    tries: u32,
-    events: Option<(FileId, Mailbox<TransferEvent>)>,
-    result: Option<Result<(), Fault>>,
-}
+/// How a session or a server ended; `None` as long as it has not.
+type End = Arc<Mutex<Option<Result<(), Fault>>>>;
 
 /// The session that a client has now.
 struct Session {
     commands: Commands,
     next_file: u32,
-    end: Arc<Mutex<Option<Result<(), Fault>>>>,
-    is_closing: bool,
-    /// It is drained or broken on purpose at this time.
-    calls: Vec<Mailbox<CallPart>>,
     next_call: u64,
+    end: End,
+    is_closing: bool,
 }
 
 /// The pipeline of a client, which tells when it has ended.
 struct ClientTask {
     pipeline: Pipeline<Readiness>,
-    end: Arc<Mutex<Option<Result<(), Fault>>>>,
+    end: End,
 }
 
 impl Task for ClientTask {
@@ -99,21 +102,46 @@ impl Task for ClientTask {
     }
 }
 
+/// The listener of a server, which tells when it has ended.
+struct ServerTask {
+    acceptor: Acceptor,
+    end: End,
+}
+
+impl Task for ServerTask {
+    fn turn(&mut self) -> Turn {
+        let turn = self.acceptor.turn();
+        if turn == Turn::Ended {
+            *self.end.lock().unwrap() = Some(Ok(()));
+        }
+        turn
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.acceptor.wait(timeout)
+    }
+}
+
+struct Server {
+    control: AcceptorControl,
+    end: End,
+}
+
 struct Scenario {
     world: Arc<World>,
     scheduler: Scheduler,
     here: SimStore,
     there: SimStore,
     moved: Vec<Moved>,
+    users: Vec<User>,
     session: Option<Session>,
-    limits: Limits,
-    /// Most time that a worker takes for a turn.
-    slowness: Duration,
-    channels: Option<u32>,
-    block_size: u32,
-    start: Start,
-    disturbances: u64,
-    disturbed: u64,
+    server: Option<Server>,
+    /// There is no other session, and no other server, before.
+    connects_at: Duration,
+    serves_at: Duration,
+    /// A server was told to end in an orderly way.
+    was_drained: bool,
+    settings: Settings,
     outcome: Outcome,
 }
 
@@ -121,396 +149,361 @@ struct Scenario {
 pub(crate) fn run(seed: u64) -> Result<Outcome, String> {
     let world = World::new(seed);
     let mut scenario = Scenario::new(&world);
-    let control = scenario.serve()?;
     scenario.drive()?;
-    control.drain(Duration::from_secs(5));
     scenario.let_end()?;
     scenario.check()?;
     let mut outcome = scenario.outcome;
-    for store in [&scenario.here, &scenario.there] {
-        outcome.faults_met += store.disk.lock().unwrap().faults_met;
-    }
-    outcome.faults_met += world.network.faults_met() + world.refused_workers();
-    outcome.faults_met += scenario.disturbed;
-    // Workers that take longer than the peers' patience are a fault of their own.
-    let is_slow = scenario.slowness * 4 > scenario.limits.stall_timeout;
-    if outcome.faults_met == 0 && !is_slow {
+    outcome.faults = world.faults();
+    if outcome.faults_met() == 0 && !scenario.settings.are_slow() {
         outcome.calm = 1;
         if (outcome.retries, outcome.failed, outcome.sessions) != (0, 0, 1) {
             return Err(format!("nothing went wrong, and yet: {outcome:?}"));
         }
     }
-    outcome.steps = scenario.scheduler.steps;
+    outcome.recovered = u64::from(outcome.faults_met() > 0 && outcome.failed == 0);
+    outcome.steps = scenario.scheduler.steps();
+    outcome.time = world.time();
     outcome.trace = world.trace();
     Ok(outcome)
 }
 
-fn weather(random: &mut Random) -> Weather {
-    let rough = random.permille(600);
-    let chance = |random: &mut Random, most| if rough { random.range(0, most) } else { 0 };
-    Weather {
-        latency: Duration::from_micros(random.pick(&[0, 50, 1_000, 20_000, 150_000])),
-        rate: random.pick(&[100_000, 1_000_000, 100_000_000, 10_000_000_000]),
-        // Less would take all of the steps on a long path.
-        room: random.pick(&[20_000, 200_000, 1 << 20]),
-        breaks: chance(random, 20),
-        stalls: chance(random, 10),
-        damages: chance(random, 60),
-        refusals: chance(random, 100),
-        local: random.permille(300),
-    }
-}
-
-fn disk(random: &mut Random) -> Disk {
-    let bad = random.permille(350);
-    let chance = |random: &mut Random, most| if bad { random.range(0, most) } else { 0 };
-    Disk {
-        failing_opens: chance(random, 150),
-        failing_reads: chance(random, 60),
-        changed_sources: chance(random, 300),
-        failing_writes: chance(random, 100),
-        failing_syncs: chance(random, 200),
-        failing_publishes: chance(random, 200),
-        faults_left: random.range(0, 4),
-        room: match random.permille(100) {
-            true => random.range(10_000, 300_000),
-            false => u64::MAX,
-        },
-        slow_writes: random.permille(700),
-        random_writes: random.permille(850),
-        is_slow: random.permille(400),
-        ..Disk::default()
-    }
-}
-
-fn content(random: &mut Random) -> FileContent {
-    let most = random.pick(&[0, 1, 1_000, 5_000, 70_000, 300_000]);
-    let length = random.range(0, most);
-    let hole = match random.permille(200) {
-        true => {
-            let start = random.range(0, length);
-            let end = random.range(start, length);
-            ByteRange { start, end }
-        }
-        false => ByteRange { start: 0, end: 0 },
-    };
-    FileContent {
-        seed: random.next(),
-        length,
-        hole,
-        is_stream: random.permille(120),
-    }
-}
-
 impl Scenario {
     fn new(world: &Arc<World>) -> Self {
-        let mut chance = world.choose(|random| Random::new(random.next()));
+        let mut chance = world.choose(|random| Random::new(random.draw()));
         let random = &mut chance;
-        let count = random.range(1, 6);
-        let mut sources = [BTreeMap::new(), BTreeMap::new()];
-        let mut moved = Vec::new();
-        for number in 0..count {
-            let path = format!("/file-{number}").into_bytes();
-            let is_upload = random.permille(500);
-            sources[usize::from(is_upload)].insert(path.clone(), content(random));
-            moved.push(Moved {
-                path,
-                is_upload,
-                digest: random.pick(&[DigestKind::Crc64Nvme, DigestKind::Blake3]),
-                resume: random.pick(&[Resume::Never, Resume::Trust, Resume::Trust, Resume::Verify]),
-                rate: random
-                    .permille(100)
-                    .then(|| random.range(50_000, 5_000_000)),
-                tries: 0,
-                events: None,
-                result: None,
-            });
-        }
-        let [there, here] = sources;
-        let store = |disk, sources| SimStore {
-            world: Arc::clone(world),
-            disk: Arc::new(Mutex::new(disk)),
-            sources: Arc::new(sources),
+        let weather = weather(random);
+        let Content {
+            moved,
+            sources: [here_sources, there_sources],
+            files: [here_files, there_files],
+        } = Content::new(random, weather.forgeries > 0);
+        let mut store = |sources, files: BTreeMap<Vec<u8>, Vec<u8>>| {
+            let store = SimStore::new(world, habits(random), sources);
+            for (path, bytes) in files {
+                store.put(&path, bytes);
+            }
+            store
         };
-        let (here, there) = (store(disk(random), here), store(disk(random), there));
+        let here = store(here_sources, here_files);
+        let there = store(there_sources, there_files);
         let faults = random.range(0, 12);
-        world.network.set_weather(weather(random), faults);
-        let slowness = random.pick(&[0, 100, 10_000, 300_000, 3_000_000]);
-        let slowness = Duration::from_micros(slowness);
-        let patience = random.pick(&[2, 15, 60]);
-        let limits = Limits {
-            idle_timeout: Duration::from_secs(patience),
-            stall_timeout: Duration::from_secs(patience.min(10) / 2),
-            ..Limits::default()
-        };
+        world.network().set_weather(weather, faults);
+        world.refuse_workers(random.pick(&[0, 0, 2, 10]));
+        let settings = Settings::new(random);
         Self {
             world: Arc::clone(world),
-            scheduler: Scheduler::new(world, slowness),
-            slowness,
+            scheduler: Scheduler::new(world, settings.slowness),
             here,
             there,
             moved,
+            users: (0..settings.users)
+                .map(|number| User::new(number, random))
+                .collect(),
             session: None,
-            limits,
-            channels: random.pick(&[None, Some(1), Some(2), Some(4), Some(9)]),
-            block_size: random.pick(&[1 << 10, 1 << 12, 1 << 14, 1 << 16]),
-            start: random.pick(&[Start::Elastic, Start::Elastic, Start::Strict]),
-            disturbances: random.range(0, 3),
-            disturbed: 0,
+            server: None,
+            connects_at: Duration::ZERO,
+            serves_at: Duration::ZERO,
+            was_drained: false,
+            settings,
             outcome: Outcome::default(),
         }
     }
 
-    fn outside(&self) -> Arc<dyn Environment> {
-        Arc::new(Outside(Arc::clone(&self.world)))
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if crate::shows_one() {
+            println!("{:?}: {}", self.world.time(), what());
+        }
     }
 
-    fn serve(&mut self) -> Result<AcceptorControl, String> {
+    fn serve(&mut self) -> Result<(), String> {
         let listener = network::stack(&self.world).listen(&network::endpoint());
         let listener = listener.map_err(|error| error.to_string())?;
         let config = AcceptorConfig {
             listeners: vec![listener],
             access: Access::Open(Arc::new(self.there.clone())),
             sessions_max: 100,
-            limits: self.limits.clone(),
+            limits: self.settings.limits.clone(),
         };
-        let made = Acceptor::within(self.outside(), config);
+        let made = Acceptor::within(self.world.environment(Host::Server), config);
         let (acceptor, control) = made.map_err(|fault| fault.to_string())?;
-        self.scheduler.add(Box::new(acceptor));
-        Ok(control)
+        let end = End::default();
+        let task = ServerTask {
+            acceptor,
+            end: Arc::clone(&end),
+        };
+        self.scheduler.add(Host::Server, "acceptor", Box::new(task));
+        self.server = Some(Server { control, end });
+        Ok(())
     }
 
-    /// Opens a session, and starts in it what isn't done.
+    /// Opens a session.
     fn connect(&mut self) -> Result<(), String> {
         let dial = Dial {
             endpoints: vec![network::endpoint()],
             stack: network::stack(&self.world),
-            channels: self.channels,
-            block_size: Some(self.block_size),
+            channels: self.settings.channels,
+            block_size: Some(self.settings.block_size),
             window: None,
-            start: self.start,
+            start: self.settings.start,
             user: String::new(),
             identity: None,
             level: Level::Private,
         };
-        let kernel = Readiness::within(self.outside()).map_err(|e| e.to_string())?;
-        let (pipeline, commands) = Pipeline::initiate(kernel, dial, self.limits.clone())
-            .map_err(|fault| fault.to_string())?;
-        let end = Arc::new(Mutex::new(None));
-        self.scheduler.add(Box::new(ClientTask {
+        let environment = self.world.environment(Host::Client);
+        let kernel = Readiness::within(environment).map_err(|e| e.to_string())?;
+        let limits = self.settings.limits.clone();
+        let made = Pipeline::initiate(kernel, dial, limits);
+        let (pipeline, commands) = made.map_err(|fault| fault.to_string())?;
+        let end = End::default();
+        let task = ClientTask {
             pipeline,
             end: Arc::clone(&end),
-        }));
+        };
+        self.scheduler.add(Host::Client, "client", Box::new(task));
         self.outcome.sessions += 1;
-        let mut session = Session {
+        self.session = Some(Session {
             commands,
             next_file: 1,
+            next_call: 0,
             end,
             is_closing: false,
-            calls: Vec::new(),
-            next_call: 0,
-        };
-        for number in 0..self.moved.len() {
-            self.start(number, &mut session);
-        }
-        self.session = Some(session);
+        });
         Ok(())
     }
 
-    /// Starts a file, if it isn't done.
-    fn start(&mut self, number: usize, session: &mut Session) {
-        let moved = &mut self.moved[number];
-        if moved.result.is_some() || moved.events.is_some() {
-            return;
-        }
-        moved.tries += 1;
-        self.outcome.retries += u64::from(moved.tries > 1);
-        let file = FileId(session.next_file);
-        session.next_file += 1;
-        let path = moved.path.clone();
-        let kind = match moved.is_upload {
-            true => match self.here.open_source(&path) {
-                Ok(source) => JobKind::Upload(UploadJob {
-                    source,
-                    source_path: path.clone(),
-                    target: path,
-                    name: Vec::new(),
-                    pack: false,
-                    relaxed: false,
-                }),
-                Err(fault) => {
-                    self.ended(number, Err(fault));
-                    return;
-                }
-            },
-            false => JobKind::Download(DownloadJob {
-                source: path.clone(),
-                store: Arc::new(self.here.clone()),
-                target: path,
-                name: Vec::new(),
-                wish: None,
-            }),
-        };
-        let (events, receiver) = mailbox();
-        let job = Job {
-            file,
-            offset: 0,
-            length: None,
-            duration: None,
-            rate_bytes_per_s_max: moved.rate,
-            digest: moved.digest,
-            overwrite: false,
-            resume: moved.resume,
-            dry_run: false,
-            kind,
-            events,
-        };
-        moved.events = Some((file, receiver));
-        // A session that has ended drops the job, and its sender with it.
-        let _ = session.commands.send(Command::Start(Box::new(job)));
-        self.world.act(9);
-    }
-
-    /// A file was tried; it is tried again unless that makes no sense.
-    fn ended(&mut self, number: usize, result: Result<(), Fault>) {
-        let store = match self.moved[number].is_upload {
-            true => &self.there,
-            false => &self.here,
-        };
-        let moved = &mut self.moved[number];
-        let path = &moved.path;
-        moved.events = None;
-        if crate::shows_one() {
-            println!("{:?}: file {number}: {result:?}", self.world.time());
-        }
-        self.world.act(10);
-        match result {
-            Ok(()) => {
-                // It was said to be published: so it has to stand there, as of now.
-                if store.file(path).is_none() {
-                    self.world
-                        .violation("a file was told to be published and isn't");
-                }
-                moved.result = Some(Ok(()));
-            }
-            // A try before published it, and nobody heard of that.
-            Err(fault) if fault.code == Code::AlreadyExists => moved.result = Some(Ok(())),
-            Err(fault) if moved.tries >= TRIES_MAX => moved.result = Some(Err(fault)),
-            Err(_) => {}
-        }
+    /// Whether everything has its result.
+    fn is_done(&self) -> bool {
+        let moved = self.moved.iter().all(|moved| moved.result.is_some());
+        moved && self.users.iter().all(User::is_done)
     }
 
     /// What the client's user does: takes results, tries again, asks, disturbs.
     fn act(&mut self) -> Result<(), String> {
-        for number in 0..self.moved.len() {
-            let Some((_, events)) = &self.moved[number].events else {
-                continue;
-            };
-            match events.recv_timeout(Duration::ZERO) {
-                Ok(TransferEvent::Progress(progress)) => self.world.note(progress.bytes),
-                Ok(TransferEvent::Ended(result)) => self.ended(number, result.map(drop)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("file {number} ended without a word"));
-                }
-            }
-        }
+        self.take_results()?;
+        let now = self.world.time();
         let Some(mut session) = self.session.take() else {
-            let is_done = self.moved.iter().all(|moved| moved.result.is_some());
-            return if is_done { Ok(()) } else { self.connect() };
+            return match self.is_done() || now < self.connects_at {
+                true => Ok(()),
+                false => self.connect(),
+            };
         };
         let end = session.end.lock().unwrap().clone();
         if let Some(end) = end {
             return self.session_ended(&session, &end);
         }
-        if session.is_closing {
-            self.session = Some(session);
-            return Ok(());
-        }
-        for number in 0..self.moved.len() {
-            self.start(number, &mut session);
-        }
-        self.disturb(&mut session);
-        if self.moved.iter().all(|moved| moved.result.is_some()) {
-            session.is_closing = true;
-            let _ = session.commands.send(Command::Close);
-            self.world.act(11);
+        if !session.is_closing {
+            self.start_transfers(&mut session);
+            for user in &mut self.users {
+                user.act(&self.world, &session.commands, &mut session.next_call);
+            }
+            self.disturb(&session);
+            if self.is_done() {
+                session.is_closing = true;
+                let _ = session.commands.send(Command::Close);
+                self.world.act(11);
+            }
         }
         self.session = Some(session);
         Ok(())
     }
 
+    fn take_results(&mut self) -> Result<(), String> {
+        let stores = Stores {
+            here: &self.here,
+            there: &self.there,
+        };
+        for moved in &mut self.moved {
+            let Some((file, events)) = &moved.events else {
+                continue;
+            };
+            match look(events) {
+                Poll::Ready(Some(TransferEvent::Progress(progress))) => {
+                    self.world.note(progress.bytes)
+                }
+                Poll::Ready(Some(TransferEvent::Ended(result))) => {
+                    if crate::shows_one() {
+                        let name = String::from_utf8_lossy(&moved.path);
+                        println!("{:?}: {name} as {file}: {result:?}", self.world.time());
+                    }
+                    moved.ended(result, &stores, &self.world);
+                }
+                Poll::Pending => {}
+                Poll::Ready(None) => {
+                    return Err(format!("{moved:?} ended without a word"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts in a session what isn't done.
+    fn start_transfers(&mut self, session: &mut Session) {
+        let stores = Stores {
+            here: &self.here,
+            there: &self.there,
+        };
+        let now = self.world.time();
+        for moved in &mut self.moved {
+            if moved.result.is_some() || moved.events.is_some() || now < moved.next_try {
+                continue;
+            }
+            self.outcome.retries += u64::from(moved.tries > 0);
+            let file = FileId(session.next_file);
+            session.next_file += 1;
+            match moved.job(file, &stores) {
+                // A session that has ended drops the job, and its sender with it.
+                Ok(job) => drop(session.commands.send(Command::Start(Box::new(job)))),
+                Err(fault) => moved.ended(Err(fault), &stores, &self.world),
+            }
+            self.world.act(9);
+        }
+    }
+
     fn session_ended(&mut self, session: &Session, end: &Result<(), Fault>) -> Result<(), String> {
         self.world.act(12);
-        if crate::shows_one() {
-            println!("{:?}: the session ends: {end:?}", self.world.time());
+        self.tell(|| format!("the session ends: {end:?}"));
+        for user in &mut self.users {
+            user.session_ended(&self.world, &session.commands, false);
         }
-        for call in &session.calls {
-            let parts = std::iter::from_fn(|| call.recv_timeout(Duration::ZERO).ok());
-            let answers = parts.filter(|part| part.last).count();
-            if answers != 1 {
-                return Err(format!("a call had {answers} answers"));
-            }
-            self.outcome.calls += 1;
+        let pause = self.world.choose(|random| random.range(1, 3000));
+        self.connects_at = self.world.time() + Duration::from_millis(pause);
+        if let Err(fault) = end {
+            check_fault(fault, &self.world);
         }
         match end {
-            Ok(()) if !session.is_closing => Err("the session ended by itself".into()),
+            Ok(()) if !session.is_closing && !self.was_drained => {
+                Err("the session ended by itself".into())
+            }
             Err(fault) if !fault.ends_session => Err(format!("its end is not marked: {fault}")),
             _ => Ok(()),
         }
     }
 
     /// Orders that are not part of a transfer.
-    fn disturb(&mut self, session: &mut Session) {
-        if self.disturbances == 0 || !self.world.choose(|random| random.permille(5)) {
+    fn disturb(&mut self, session: &Session) {
+        if self.settings.disturbances == 0 || !self.world.choose(|random| random.permille(5)) {
             return;
         }
-        self.disturbances -= 1;
-        self.disturbed += 1;
+        self.settings.disturbances -= 1;
         self.world.act(13);
         let command = match self.world.choose(|random| random.below(5)) {
-            0 => Command::BreakChannel,
-            1 => Command::Leave,
+            0 => Some(("channel broken on order", Command::BreakChannel)),
+            1 => Some(("channel left", Command::Leave)),
             2 => {
-                let running = self.moved.iter().find_map(|moved| moved.events.as_ref());
-                let Some((file, _)) = running else { return };
-                Command::Cancel(*file)
+                let mut users = self.users.iter_mut();
+                let abandoned = users.find_map(|user| user.abandon(&self.world));
+                abandoned.map(|command| ("call abandoned", command))
             }
-            _ => {
-                let (parts, answers) = mailbox();
-                session.calls.push(answers);
-                let number = session.next_call;
-                session.next_call += 1;
-                let path = b"/".to_vec();
-                let call = Call::Sync { path };
-                Command::Call(CallJob {
-                    number,
-                    call,
-                    parts,
+            number => {
+                let running = self.moved.iter_mut().find(|moved| moved.events.is_some());
+                running.and_then(|moved| {
+                    moved.is_given_up = number == 4;
+                    let (file, _) = moved.events.as_ref()?;
+                    Some(("transfer cancelled", Command::Cancel(*file)))
                 })
             }
         };
-        let _ = session.commands.send(command);
+        if let Some((what, command)) = command {
+            self.tell(|| what.into());
+            self.world.count(what);
+            let _ = session.commands.send(command);
+        }
     }
 
-    /// Until all files have a result and the session is over.
+    /// Ends a whole side, sometimes, and begins the server again.
+    fn restart(&mut self) -> Result<(), String> {
+        let now = self.world.time();
+        if let Some(server) = &self.server
+            && server.end.lock().unwrap().is_some()
+        {
+            self.server = None;
+            let pause = self.world.choose(|random| random.range(0, 20_000));
+            self.serves_at = now + Duration::from_millis(pause);
+        }
+        if self.server.is_none() {
+            if now >= self.serves_at {
+                self.serve()?;
+            }
+            return Ok(());
+        }
+        let may = self.settings.restarts > 0 && self.session.is_some();
+        if !may || !self.world.choose(|random| random.permille(3)) {
+            return Ok(());
+        }
+        self.settings.restarts -= 1;
+        let (kind, is_silent) = self.world.choose(|r| (r.below(5), r.permille(300)));
+        if kind < 4 && is_silent {
+            self.world.network().silence(now);
+        }
+        match kind {
+            0..2 => {
+                self.tell(|| format!("the server is killed, silent: {is_silent}"));
+                self.world.count("server killed");
+                self.scheduler.kill(Host::Server);
+                self.there.crash();
+                for user in &mut self.users {
+                    user.server_crashed(&self.world);
+                }
+                let pause = self.world.choose(|random| random.range(0, 20_000));
+                self.serves_at = now + Duration::from_millis(pause);
+                self.server = None;
+            }
+            2..4 => {
+                self.tell(|| format!("the client is killed, silent: {is_silent}"));
+                self.world.count("client killed");
+                self.scheduler.kill(Host::Client);
+                for moved in &mut self.moved {
+                    moved.events = None;
+                }
+                if let Some(session) = self.session.take() {
+                    for user in &mut self.users {
+                        user.session_ended(&self.world, &session.commands, true);
+                    }
+                }
+            }
+            _ => {
+                self.tell(|| "the server is drained".into());
+                self.world.count("server drained");
+                self.was_drained = true;
+                let grace = self.world.choose(|random| random.range(0, 5_000));
+                if let Some(server) = &self.server {
+                    server.control.drain(Duration::from_millis(grace));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until everything has a result and the session is over.
     fn drive(&mut self) -> Result<(), String> {
+        self.serve()?;
         loop {
             self.act()?;
-            let is_done = self.moved.iter().all(|moved| moved.result.is_some());
-            if is_done && self.session.is_none() {
+            if self.is_done() && self.session.is_none() {
                 return Ok(());
             }
+            self.restart()?;
             self.round()?;
         }
     }
 
-    /// Until nothing runs any more.
+    /// Until nothing runs any more, and nothing is left open.
     fn let_end(&mut self) -> Result<(), String> {
+        if let Some(server) = self.server.take() {
+            server.control.drain(Duration::from_secs(5));
+        }
         while !self.scheduler.is_empty() {
             self.round()?;
         }
-        Ok(())
+        for moved in &mut self.moved {
+            moved.events = None;
+        }
+        match (self.world.held(), self.world.network().open_channels()) {
+            (0, 0) => Ok(()),
+            open => Err(format!(
+                "sources and sinks, and channels, are left open: {open:?}"
+            )),
+        }
     }
 
     fn round(&mut self) -> Result<(), String> {
@@ -519,61 +512,64 @@ impl Scenario {
         if !violations.is_empty() {
             return Err(violations.join("; "));
         }
-        if self.scheduler.steps > STEPS_MAX / 2 {
+        let (steps, time) = (self.scheduler.steps(), self.world.time());
+        if steps > STEPS_MAX / 2 || time > TIME_MAX / 2 {
             // From here on it has to come to an end.
-            self.world.network.clear_up();
+            self.world.network().clear_up();
             self.here.mend();
             self.there.mend();
         }
-        if self.scheduler.steps > STEPS_MAX {
+        if steps > STEPS_MAX || time > TIME_MAX {
             let left = self.moved.iter().filter(|moved| moved.result.is_none());
-            let left: Vec<_> = left
-                .map(|m| {
-                    let store = if m.is_upload { &self.here } else { &self.there };
-                    (m.is_upload, m.tries, &store.sources[&m.path])
-                })
-                .collect();
+            let left: Vec<_> = left.collect();
+            let network = self.world.network();
+            let limits = &self.settings.limits;
             return Err(format!(
-                "no end after {STEPS_MAX} steps, {:?}: {left:?} {:?} {:?} {:?}",
-                self.world.time(),
-                self.world.network,
-                self.limits,
-                (self.channels, self.block_size, self.start),
+                "no end after {steps} steps, {time:?} {:?} {:?}: {left:?} {network:?} {limits:?}",
+                self.scheduler,
+                self.world.faults()
             ));
         }
         Ok(())
     }
 
     fn check(&mut self) -> Result<(), String> {
+        let stores = Stores {
+            here: &self.here,
+            there: &self.there,
+        };
         for moved in &self.moved {
-            let (source, target) = match moved.is_upload {
-                true => (&self.here, &self.there),
-                false => (&self.there, &self.here),
-            };
-            let expected = source.sources[&moved.path].bytes();
-            let name = String::from_utf8_lossy(&moved.path);
-            match (target.file(&moved.path), &moved.result) {
-                (Some(there), _) if there != expected => {
-                    let at = there
-                        .iter()
-                        .zip(&expected)
-                        .position(|(one, other)| one != other);
-                    return Err(format!(
-                        "{name} differs at {at:?}; {} bytes of {}",
-                        there.len(),
-                        expected.len()
-                    ));
-                }
-                (None, Some(Ok(()))) => return Err(format!("{name} is gone")),
-                (_, Some(Ok(()))) => self.outcome.complete += 1,
-                (_, Some(Err(_))) => self.outcome.failed += 1,
-                (_, None) => return Err(format!("nobody heard of {name}")),
+            match moved.check(&stores, &self.world)? {
+                true => self.outcome.complete += 1,
+                false => self.outcome.failed += 1,
             }
         }
-        let published = self.here.published().len() + self.there.published().len();
-        if published > self.moved.len() {
-            return Err("a file stands where none was sent".into());
+        let there = self.there.tree();
+        for user in &mut self.users {
+            user.check(&there)?;
+            self.outcome.answers += user.answers;
+            self.outcome.unknown += user.unknown;
         }
-        Ok(())
+        let is_known = |path: &[u8], is_upload| {
+            let to_known =
+                |moved: &Moved| moved.is_upload == is_upload && path.starts_with(&moved.path);
+            path.starts_with(b"/tree")
+                || (is_upload && path.starts_with(b"/user-"))
+                || self.moved.iter().any(to_known)
+        };
+        for (store, is_upload) in [(&self.here, false), (&self.there, true)] {
+            let tree = store.tree();
+            let stray = tree
+                .beneath(b"")
+                .into_keys()
+                .find(|path| !is_known(path, is_upload));
+            if let Some(path) = stray {
+                return Err(format!("{} was never sent", String::from_utf8_lossy(&path)));
+            }
+        }
+        match self.world.violations() {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(problems.join("; ")),
+        }
     }
 }

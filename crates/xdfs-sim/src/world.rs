@@ -1,0 +1,231 @@
+//! What a run shares: time, chance, the network, and what happened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use xdfs_engine::Environment;
+use xdfs_engine::environment::MakeTask;
+
+use crate::network::Network;
+use crate::random::{Random, mix};
+
+/// Where a task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// The machine of the client.
+    Client,
+    /// The machine of the server.
+    Server,
+}
+
+/// A worker that was started and has not had a turn.
+pub(crate) struct Started {
+    pub(crate) make: MakeTask,
+    pub(crate) host: Host,
+    pub(crate) name: String,
+}
+
+/// Time, chance, the network and the workers of one run.
+pub struct World {
+    base: Instant,
+    now_ns: AtomicU64,
+    random: Mutex<Random>,
+    started: Mutex<Vec<Started>>,
+    network: Network,
+    trace: AtomicU64,
+    activity: AtomicU64,
+    violations: Mutex<Vec<String>>,
+    faults: Mutex<BTreeMap<&'static str, u64>>,
+    held: Arc<AtomicUsize>,
+    refusals: AtomicU64,
+}
+
+impl World {
+    /// The world of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            base: Instant::now(),
+            now_ns: AtomicU64::new(0),
+            random: Mutex::new(Random::new(seed)),
+            started: Mutex::default(),
+            network: Network::default(),
+            trace: AtomicU64::new(seed),
+            activity: AtomicU64::new(0),
+            violations: Mutex::default(),
+            faults: Mutex::default(),
+            held: Arc::default(),
+            refusals: AtomicU64::new(0),
+        })
+    }
+
+    /// What the engines of a host take from outside.
+    #[must_use]
+    pub fn environment(self: &Arc<Self>, host: Host) -> Arc<dyn Environment> {
+        let world = Arc::clone(self);
+        Arc::new(Outside { world, host })
+    }
+
+    /// The network between the hosts.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Time since the run began.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
+    }
+
+    /// Moves the clock, which never goes back.
+    pub(crate) fn set_time(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap();
+        self.now_ns.fetch_max(time, Ordering::Relaxed);
+    }
+
+    /// Makes a choice.
+    pub fn choose<T>(&self, choose: impl FnOnce(&mut Random) -> T) -> T {
+        choose(&mut self.random.lock().unwrap())
+    }
+
+    /// So many workers in a thousand can't be started.
+    pub fn refuse_workers(&self, permille: u64) {
+        self.refusals.store(permille, Ordering::Relaxed);
+    }
+
+    /// Adds to the trace.
+    pub fn note(&self, what: u64) {
+        let trace = self.trace.load(Ordering::Relaxed);
+        let time = self.now_ns.load(Ordering::Relaxed);
+        let trace = mix(trace ^ mix(what ^ time.rotate_left(32)));
+        self.trace.store(trace, Ordering::Relaxed);
+    }
+
+    /// Something changed that others may wait for.
+    pub fn act(&self, what: u64) {
+        self.activity.fetch_add(1, Ordering::Relaxed);
+        self.note(what);
+    }
+
+    /// How often something changed: a round without it is a quiet one.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
+    }
+
+    /// A digest of everything that happened.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace.load(Ordering::Relaxed)
+    }
+
+    /// Counts a fault that happens.
+    pub fn count(&self, fault: &'static str) {
+        *self.faults.lock().unwrap().entry(fault).or_default() += 1;
+        self.note(0xfa);
+    }
+
+    /// The faults that happened, by kind.
+    #[must_use]
+    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.faults.lock().unwrap().clone()
+    }
+
+    /// Tells what must not happen and did.
+    pub fn violation(&self, what: impl Into<String>) {
+        self.violations.lock().unwrap().push(what.into());
+    }
+
+    /// What must not happen and did.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap().clone()
+    }
+
+    /// Something of a store is open, until what this returns is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Held {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Held(Arc::clone(&self.held))
+    }
+
+    /// How many sources, sinks and files are open.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take_started(&self) -> Vec<Started> {
+        std::mem::take(&mut *self.started.lock().unwrap())
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        !self.started.lock().unwrap().is_empty()
+    }
+
+    /// Takes the workers of a host out that have not had a turn.
+    pub(crate) fn take_started_of(&self, host: Host) -> Vec<Started> {
+        let mut started = self.started.lock().unwrap();
+        started.extract_if(.., |one| one.host == host).collect()
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("time", &self.time())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts what is open, until it is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The environment that engines of a world have.
+#[derive(Clone, Debug)]
+struct Outside {
+    world: Arc<World>,
+    host: Host,
+}
+
+impl Environment for Outside {
+    fn now(&self) -> Instant {
+        self.world.base + self.world.time()
+    }
+
+    fn start(&self, name: &str, make: MakeTask) -> io::Result<()> {
+        let world = &self.world;
+        let chance = world.refusals.load(Ordering::Relaxed);
+        if chance > 0 && world.choose(|random| random.permille(chance)) {
+            world.count("worker refused");
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        world.started.lock().unwrap().push(Started {
+            make,
+            host: self.host,
+            name: name.into(),
+        });
+        world.act(1);
+        Ok(())
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        self.world.choose(|random| {
+            for byte in bytes {
+                *byte = random.draw() as u8;
+            }
+        });
+        Ok(())
+    }
+}
