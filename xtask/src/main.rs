@@ -12,6 +12,7 @@ mod fuzz;
 mod ktls;
 mod powercut;
 mod seeded;
+mod sim;
 mod tidy;
 
 use std::ffi::OsString;
@@ -34,6 +35,9 @@ cargo xtask VERB
   seeded [--list] [NAME...]
                         which seeded bugs the tests catch: all, those of a list (proto,
                         store ...), or those whose names begin with NAME
+  sim [--seeds N | --seed S]
+                        simulated clients and servers, with faults, from N seeds (default
+                        3000), or from one whose steps are printed
   bench [ARGS...]       the benchmarks, in release mode
   man                   manual pages into target/dist/man
   completions           shell completions into target/dist/completions
@@ -74,6 +78,7 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "fuzz" => fuzz::run(args),
         "powercut" => powercut::run(args),
         "seeded" => seeded::run(args),
+        "sim" => sim::run(args),
         _ if !args.is_empty() => Err(Failure::Message(format!("{verb} takes no arguments"))),
         "check" => check(),
         "ci" => ci(),
