@@ -81,6 +81,11 @@ impl Buffers {
         self.at_storage > 0
     }
 
+    /// Whether none is out but those of the storage side.
+    pub(super) fn are_back(&self) -> bool {
+        self.send.in_use() == 0 && self.receive.in_use() == self.at_storage
+    }
+
     /// Whether channels keep so many that they have to pass on what they hold.
     pub(super) fn are_scarce(&self) -> bool {
         self.receive.in_use() - self.at_storage > PIECES_HELD_MAX

@@ -129,6 +129,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             self.remove_channel(slot);
         }
+        debug_assert!(self.buffers.are_back(), "a buffer was lost");
         // Sessions that end by a fault leave what they have in a resumable state.
         self.storage.finish();
         self.stage = Stage::Storing;

@@ -318,7 +318,11 @@ impl Scenario {
             };
             match look(events) {
                 Poll::Ready(Some(TransferEvent::Progress(progress))) => {
-                    self.world.note(progress.bytes)
+                    self.world.note(progress.bytes);
+                    if progress.bytes_total.is_some_and(|all| progress.bytes > all) {
+                        let what = format!("more than all has come: {progress:?}");
+                        self.world.violation(what);
+                    }
                 }
                 Poll::Ready(Some(TransferEvent::Ended(result))) => {
                     if crate::shows_one() {

@@ -45,10 +45,11 @@ pub(crate) fn habits(random: &mut Random) -> Habits {
     };
     let (failing_opens, failing_reads, failing_writes) = (chance(150), chance(60), chance(100));
     let (failing_syncs, failing_publishes) = (chance(200), chance(200));
-    let changed_sources = match random.permille(250) {
-        true => random.range(200, 1000),
+    let changed_sources = match random.permille(350) {
+        true => random.range(300, 1000),
         false => 0,
     };
+    let changes = changed_sources > 0;
     Habits {
         failing_opens,
         failing_reads,
@@ -56,15 +57,16 @@ pub(crate) fn habits(random: &mut Random) -> Habits {
         failing_writes,
         failing_syncs,
         failing_publishes,
-        faults: random.range(0, 5),
-        breaks_channels: random.permille(500),
+        faults: random.range(if changes { 2 } else { 0 }, 5),
+        // The word of a change is lost then, and the end of the source is told again.
+        breaks_channels: random.permille(if changes { 900 } else { 500 }),
         room: match random.permille(100) {
             true => random.range(10_000, 300_000),
             false => u64::MAX,
         },
         slow_writes: random.permille(700),
         random_writes: random.permille(850),
-        is_slow: random.permille(400),
+        is_slow: random.permille(500),
         packs_wait: random.permille(500),
     }
 }

@@ -242,6 +242,10 @@ impl Moved {
                 if target.file(&self.path).is_none() {
                     world.violation("a file was told to be published and isn't");
                 }
+                let length = source.source(&self.path).unwrap().length;
+                if outcome.bytes != length || outcome.resumed_bytes > length {
+                    world.violation(format!("{length} bytes were told as {outcome:?}"));
+                }
                 if source.is_doubted(&self.path) {
                     world.violation("a file was told to be complete whose source had changed");
                 }
