@@ -32,6 +32,8 @@ pub(crate) struct Outcome {
     /// Files and packs that are whole, and those that aren't.
     pub(crate) complete: u64,
     pub(crate) failed: u64,
+    /// Why they aren't.
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
     pub(crate) retries: u64,
     pub(crate) sessions: u64,
     /// Calls that were answered, and those of which nobody knows what came.
@@ -52,6 +54,9 @@ impl Outcome {
     pub(crate) fn add(&mut self, other: &Self) {
         self.complete += other.complete;
         self.failed += other.failed;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason).or_default() += count;
+        }
         self.retries += other.retries;
         self.sessions += other.sessions;
         self.answers += other.answers;
@@ -543,9 +548,13 @@ impl Scenario {
             there: &self.there,
         };
         for moved in &self.moved {
-            match moved.check(&stores, &self.world)? {
-                true => self.outcome.complete += 1,
-                false => self.outcome.failed += 1,
+            moved.check(&stores, &self.world)?;
+            match &moved.result {
+                Some(Err(fault)) => {
+                    self.outcome.failed += 1;
+                    *self.outcome.reasons.entry(fault.code.as_str()).or_default() += 1;
+                }
+                _ => self.outcome.complete += 1,
             }
         }
         let there = self.there.tree();

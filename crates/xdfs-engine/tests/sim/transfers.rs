@@ -284,8 +284,8 @@ impl Moved {
         }
     }
 
-    /// What has to hold in the end. `Ok(true)` if it is whole.
-    pub(crate) fn check(&self, stores: &Stores<'_>, world: &World) -> Result<bool, String> {
+    /// What has to hold in the end.
+    pub(crate) fn check(&self, stores: &Stores<'_>, world: &World) -> Result<(), String> {
         let (source, target) = (stores.source(self), stores.target(self));
         let result = self.result.as_ref();
         let result = result.ok_or_else(|| format!("nobody heard of {self:?}"))?;
@@ -327,7 +327,7 @@ impl Moved {
                 return Err(format!("{name} differs at {differs:?}, {lengths:?}"));
             }
         }
-        Ok(result.is_ok())
+        Ok(())
     }
 }
 
