@@ -216,6 +216,8 @@ impl Moved {
             return;
         }
         let is_final = match fault.retry {
+            // The server is begun anew before long.
+            Retry::Never if fault.code == Code::ConnectionRefused => false,
             // A user may try again all the same.
             Retry::Never => world.choose(|random| random.permille(300)),
             Retry::Now | Retry::AfterMs(_) => false,
@@ -334,7 +336,11 @@ impl Moved {
 /// What holds of every fault that a user is told.
 pub(crate) fn check_fault(fault: &Fault, world: &World) {
     let is_named = !fault.operation.is_empty() && !fault.cause.is_empty();
-    let is_defect = fault.code == Code::Internal;
+    // Both sides keep to the protocol, and nothing changes control frames on the way.
+    let is_defect = matches!(
+        fault.code,
+        Code::Internal | Code::MalformedFrame | Code::ProtocolViolation
+    );
     if !is_named || is_defect || fault.cause.ends_with('.') {
         world.violation(format!("a fault that says too little: {fault:?}"));
     }

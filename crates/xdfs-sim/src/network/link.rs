@@ -45,6 +45,8 @@ pub(super) struct Pipe {
     has_ended: bool,
     /// Nobody reads it any more.
     pub(super) is_abandoned: bool,
+    /// Nothing more gets through: the channel breaks when what is on the way has arrived.
+    pub(super) is_cut: bool,
 }
 
 impl Pipe {

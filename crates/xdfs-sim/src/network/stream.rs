@@ -87,7 +87,7 @@ impl Stream for SimStream {
         if !link.is_silent && inner.happens(&world, weather.silences, "channel silent") {
             link.fall_silent(world.time());
         }
-        if link.is_silent {
+        if link.is_silent || link.pipes[side].is_cut {
             // Until the buffer of the system is full.
             link.pipes[side].bytes += count;
             world.act(7 + count as u64);
@@ -105,6 +105,7 @@ impl Stream for SimStream {
                 return Err(ErrorKind::ConnectionReset.into());
             }
             let at = link.send(side, bytes, now);
+            link.pipes[side].is_cut = true;
             link.cut_at.get_or_insert(at);
             return Ok(count);
         }
