@@ -4,8 +4,8 @@
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
-//! - `paths`: the threads that carry out its calls about paths and files; `packs`: those that make
-//!   packs of small files and carry them out.
+//! - `call_workers`: the threads that answer its calls about paths and files; `store_workers`: those
+//!   that read and write packs of small files, and open sources and sinks of slow stores.
 //! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`environment`]: time and threads, which come from outside.
@@ -22,6 +22,7 @@
 )]
 
 pub mod acceptor;
+mod call_workers;
 mod channel;
 pub mod command;
 mod cost;
@@ -31,14 +32,13 @@ mod files;
 mod guard;
 pub mod kernel;
 pub mod mailbox;
-mod packs;
-mod paths;
 pub mod pipeline;
 mod pool;
 mod rate;
 mod reader;
 pub mod security;
 mod storage;
+mod store_workers;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 pub use command::{
@@ -47,6 +47,6 @@ pub use command::{
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
-pub use packs::{PackSource, Spares};
 pub use pipeline::{Dial, Pipeline};
 pub use security::{Admission, Gate, Identity, Permit, Proof, Verdict};
+pub use store_workers::{PackSource, Spares};

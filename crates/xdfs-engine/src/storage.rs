@@ -38,7 +38,7 @@ const WRITE: &str = "write the file";
 
 /// Work for the storage side.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(crate) enum StorageJob {
     /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow, or, if they are
     /// `unverified`, once they have been read again.
     Attach {
@@ -156,9 +156,9 @@ impl Writer {
         }
     }
 
-    fn handle(&mut self, job: Job) {
+    fn handle(&mut self, job: StorageJob) {
         match job {
-            Job::Attach {
+            StorageJob::Attach {
                 file,
                 sink,
                 kind,
@@ -178,12 +178,12 @@ impl Writer {
                 };
                 self.sinks.insert(file, open);
             }
-            Job::Detach(file) => {
+            StorageJob::Detach(file) => {
                 self.flush();
                 self.checkpoint(file);
                 self.sinks.remove(&file);
             }
-            Job::Discard(file) => {
+            StorageJob::Discard(file) => {
                 self.flush();
                 if let Some(mut open) = self.sinks.remove(&file) {
                     // The file has failed already; a partial file that stays is no further harm.
@@ -193,7 +193,7 @@ impl Writer {
                     }
                 }
             }
-            Job::Held { file, fragment } => {
+            StorageJob::Held { file, fragment } => {
                 let Some(open) = self.sinks.get_mut(&file) else {
                     return;
                 };
@@ -207,8 +207,8 @@ impl Writer {
                     self.checkpoint(file);
                 }
             }
-            Job::Hole { file, range } => self.fill(file, range),
-            Job::Publish { file, length } => {
+            StorageJob::Hole { file, range } => self.fill(file, range),
+            StorageJob::Publish { file, length } => {
                 self.flush();
                 let Some(mut open) = self.sinks.remove(&file) else {
                     return;
@@ -223,7 +223,7 @@ impl Writer {
                     Err(fault) => Completion::Failed { file, fault },
                 });
             }
-            Job::Write {
+            StorageJob::Write {
                 file,
                 offset,
                 buffer,
@@ -382,11 +382,11 @@ impl Writer {
 #[derive(Debug)]
 struct StorageTask {
     writer: Writer,
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<StorageJob>,
     done: mpsc::Sender<Completion>,
     notifier: Notifier,
     /// Came while it waited.
-    next: Option<Job>,
+    next: Option<StorageJob>,
     /// The thread must not touch the sinks: no job is done.
     refusal: Option<Fault>,
     /// Completions since the pipeline was woken.
@@ -395,18 +395,21 @@ struct StorageTask {
 }
 
 impl StorageTask {
-    fn handle(&mut self, job: Job) {
+    fn handle(&mut self, job: StorageJob) {
         let Some(fault) = &self.refusal else {
             self.writer.handle(job);
             return;
         };
         let completion = match job {
-            Job::Attach { file, .. } | Job::Publish { file, .. } => {
+            StorageJob::Attach { file, .. } | StorageJob::Publish { file, .. } => {
                 let fault = fault.clone();
                 Completion::Failed { file, fault }
             }
-            Job::Write { buffer, .. } => Completion::Buffer(buffer),
-            Job::Detach(_) | Job::Discard(_) | Job::Held { .. } | Job::Hole { .. } => return,
+            StorageJob::Write { buffer, .. } => Completion::Buffer(buffer),
+            StorageJob::Detach(_)
+            | StorageJob::Discard(_)
+            | StorageJob::Held { .. }
+            | StorageJob::Hole { .. } => return,
         };
         self.writer.done.push_back(completion);
     }
@@ -471,7 +474,7 @@ impl Task for StorageTask {
 
 #[derive(Debug)]
 struct Thread {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<StorageJob>,
     done: mpsc::Receiver<Completion>,
 }
 
@@ -543,7 +546,7 @@ impl Storage {
         }
         self.submit(
             file,
-            Job::Attach {
+            StorageJob::Attach {
                 file,
                 sink,
                 kind,
@@ -554,17 +557,21 @@ impl Storage {
         Ok(())
     }
 
-    pub(crate) fn submit(&mut self, file: FileId, job: Job) {
+    pub(crate) fn submit(&mut self, file: FileId, job: StorageJob) {
         if self.inline_files.contains(&file) {
-            let last = matches!(job, Job::Detach(_) | Job::Discard(_) | Job::Publish { .. });
+            let last = matches!(
+                job,
+                StorageJob::Detach(_) | StorageJob::Discard(_) | StorageJob::Publish { .. }
+            );
             self.inline.handle(job);
             self.inline.flush();
             if last {
                 self.inline_files.retain(|f| *f != file);
             }
         } else if let Some(thread) = &self.thread
-            && let Err(mpsc::SendError(Job::Publish { file, .. } | Job::Write { file, .. })) =
-                thread.jobs.send(job)
+            && let Err(mpsc::SendError(
+                StorageJob::Publish { file, .. } | StorageJob::Write { file, .. },
+            )) = thread.jobs.send(job)
         {
             let fault = Fault::new(Code::Internal, WRITE, "the storage thread has ended");
             self.inline

@@ -13,12 +13,12 @@ use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
 use super::Pipeline;
 use super::faults::{mark_session_end, shutting_down};
+use crate::call_workers::{CallProgress, CallWorkers};
 use crate::command::{CallJob, CallPart};
 use crate::cost::is_costly;
 use crate::environment::Worker;
 use crate::kernel::Kernel;
 use crate::mailbox;
-use crate::paths::{Done, PathThreads};
 
 /// Bytes of frames that may wait on a channel that gets another one of a call.
 const BACKLOG_MAX: usize = 64 << 10;
@@ -63,7 +63,7 @@ struct Made {
 #[derive(Debug)]
 struct Answering {
     call_server: CallServer,
-    threads: PathThreads,
+    threads: CallWorkers,
     /// Listings that were begun and go on when there is room.
     paused: BTreeSet<CallId>,
 }
@@ -78,7 +78,7 @@ impl Calls {
         }))
     }
 
-    pub(super) fn acceptor(limits: &Limits, threads: PathThreads) -> Self {
+    pub(super) fn acceptor(limits: &Limits, threads: CallWorkers) -> Self {
         Self::new(Side::Acceptor(Answering {
             call_server: CallServer::new(limits.clone()),
             threads,
@@ -220,12 +220,12 @@ impl Calls {
         while let Some(done) = answering.threads.completion() {
             self.due = true;
             match done {
-                Done::Part { id, answer } => {
+                CallProgress::Part { id, answer } => {
                     if !answering.call_server.part(id, answer) {
                         answering.threads.stop(id);
                     }
                 }
-                Done::Finished {
+                CallProgress::Finished {
                     id,
                     answer,
                     is_charged,
@@ -234,8 +234,8 @@ impl Calls {
                     answering.paused.remove(&id);
                     answering.call_server.finished(id, answer);
                 }
-                Done::Parked => {}
-                Done::Paused { id } => {
+                CallProgress::Parked => {}
+                CallProgress::Paused { id } => {
                     answering.paused.insert(id);
                     answering.call_server.paused(id);
                 }

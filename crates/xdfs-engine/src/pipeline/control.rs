@@ -16,7 +16,7 @@ use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
-use crate::storage::{Completion, Job as StorageJob};
+use crate::storage::{Completion, StorageJob};
 
 /// Bytes of frames other than blocks that may wait on one channel: far more than a peer that reads
 /// ever leaves.
@@ -127,8 +127,8 @@ impl<K: Kernel> Pipeline<K> {
             Frame::Cancel(Cancel { file }) if self.sender.has_file(file) => {
                 self.sender.handle_frame(channel, frame, self.now)
             }
-            Frame::Cancel(Cancel { file }) if self.transfers.making_mut(file).is_some() => {
-                if let Some(pack) = self.transfers.making_mut(file) {
+            Frame::Cancel(Cancel { file }) if self.transfers.preparing_mut(file).is_some() => {
+                if let Some(pack) = self.transfers.preparing_mut(file) {
                     pack.is_unwanted = true;
                 }
                 Ok(())
@@ -206,7 +206,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens what a downloading peer asks for (acceptor).
     fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
-        if self.transfers.making_mut(file).is_some() {
+        if self.transfers.preparing_mut(file).is_some() {
             return;
         }
         if self.sender.was_offered(file) {
@@ -231,13 +231,13 @@ impl<K: Kernel> Pipeline<K> {
             // The word that others are done may be on its way, or lost with a channel.
             .retry(Retry::AfterMs(100)))
         } else if let Some(wish) = request.pack.take() {
-            match self.make_pack(request.clone(), wish) {
+            match self.read_pack(request.clone(), wish) {
                 Ok(()) => return,
                 Err(fault) => Err(fault),
             }
         } else if store.is_slow() {
             let store = Arc::clone(store);
-            match self.open_source_slowly(request.clone(), store) {
+            match self.open_source_in_worker(request.clone(), store) {
                 Ok(()) => return,
                 Err(fault) => Err(fault),
             }
@@ -433,12 +433,12 @@ impl<K: Kernel> Pipeline<K> {
                     self.storage.submit(file, StorageJob::Hole { file, range });
                 }
             }
-            receiver::Output::Open(offer) => self.open_sink(offer),
+            receiver::Output::Open(offer) => self.handle_offer(offer),
             receiver::Output::Publish { file, length } => {
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
-                if !self.carry_out(file) {
+                if !self.write_pack(file) {
                     self.storage
                         .submit(file, StorageJob::Publish { file, length });
                     self.process_completions();

@@ -8,7 +8,7 @@ use super::transfers::PROGRESS_INTERVAL;
 use super::{Pipeline, Role, TICK};
 use crate::channel::Channel;
 use crate::kernel::Kernel;
-use crate::storage::Job;
+use crate::storage::StorageJob;
 
 impl<K: Kernel> Pipeline<K> {
     /// Looks at everything that depends on time.
@@ -95,7 +95,7 @@ impl<K: Kernel> Pipeline<K> {
             )
             .hint("nothing was published; the next attempt starts over")
             .retry(Retry::Now);
-            self.storage.submit(file, Job::Discard(file));
+            self.storage.submit(file, StorageJob::Discard(file));
             self.receiver.fail(file, fault);
         }
     }

@@ -62,16 +62,16 @@ use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Event;
 use xdfs_xio::Stream;
 
+use crate::call_workers::CallWorkers;
 use crate::channel::{Channel, Phase};
 use crate::command::{Command, Commands, WAKE};
 use crate::environment::{self, Environment, Task, Turn};
 use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
-use crate::packs::PackThreads;
-use crate::paths::PathThreads;
 use crate::rate::Bounds;
 use crate::security::{Admission, Permit, assume_ids};
 use crate::storage::Storage;
+use crate::store_workers::StoreWorkers;
 
 pub(crate) use buffers::BLOCK_BYTES;
 use buffers::Buffers;
@@ -195,7 +195,7 @@ impl<K: Kernel> Pipeline<K> {
     ) -> (Self, Commands) {
         let permit = Arc::new(Mutex::new(admission.permit));
         let party = Arc::new(Party::new());
-        let threads = PathThreads::new(
+        let threads = CallWorkers::new(
             Arc::clone(kernel.environment()),
             Arc::clone(&admission.store),
             SessionFiles::new(Arc::clone(files), &admission.user),
@@ -239,7 +239,7 @@ impl<K: Kernel> Pipeline<K> {
         let storage = Storage::new(outside(), kernel.notifier(), ids.clone());
         let threads = || {
             let (ids, party) = (ids.clone(), party.clone());
-            PackThreads::new(outside(), ids, party, kernel.notifier())
+            StoreWorkers::new(outside(), ids, party, kernel.notifier())
         };
         let packs = Packs::new(threads(), threads());
         let started = environment.now();

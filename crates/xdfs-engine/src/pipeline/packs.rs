@@ -1,4 +1,4 @@
-//! Packs of a session: those that are made for a peer that asked, and those that arrive.
+//! Packs of a session: those that a peer requested, and those that arrive.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry, SourceTag};
 use xdfs_store::{PackHow, SinkRequest, Store};
 
 use super::path::Moved;
-use super::transfers::Making;
+use super::transfers::Preparation;
 use super::{Pipeline, Role};
 use crate::environment::Worker;
 use crate::kernel::Kernel;
-use crate::packs::{Done, PackThreads};
+use crate::store_workers::{StoreCompletion, StoreWorkers};
 
-/// The threads of the packs, and what they have.
+/// The workers that read and write packs, and those that open sources and sinks.
 #[derive(Debug)]
 pub(super) struct Packs {
-    threads: PackThreads,
-    /// Open sources and sinks of stores that are slow; threads of their own, so that packs don't
-    /// wait for them.
-    openers: PackThreads,
-    /// Packs that are carried out or wait for that, those that nobody wants any more included.
-    carried_out: usize,
+    threads: StoreWorkers,
+    /// Workers of their own for sources and sinks of slow stores, so that packs do not wait for
+    /// them.
+    openers: StoreWorkers,
+    /// Packs that are being written or wait for a worker, cancelled ones included.
+    writing: usize,
 }
 
 impl Packs {
-    pub(super) fn new(threads: PackThreads, openers: PackThreads) -> Self {
+    pub(super) fn new(threads: StoreWorkers, openers: StoreWorkers) -> Self {
         Self {
             threads,
             openers,
-            carried_out: 0,
+            writing: 0,
         }
     }
 
-    /// Begins nothing more, and returns the threads that end then.
+    /// Lets the workers end after the jobs that have begun, and returns them.
     pub(super) fn finish(&mut self) -> Vec<Worker> {
         let mut workers = self.threads.finish();
         workers.extend(self.openers.finish());
@@ -43,36 +43,40 @@ impl Packs {
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Whether packs are being made or carried out.
+    /// Whether packs are being read or written.
     pub(super) fn packs_are_busy(&self) -> bool {
-        self.transfers.makes_any() || self.packs.carried_out > 0
+        self.transfers.is_preparing() || self.packs.writing > 0
     }
 
-    /// Has a pack made that a downloading peer asks for (acceptor).
-    pub(super) fn make_pack(&mut self, request: Request, wish: PackRequest) -> Result<(), Fault> {
+    /// Starts to read the pack that a downloading peer asks for (acceptor).
+    pub(super) fn read_pack(&mut self, request: Request, wish: PackRequest) -> Result<(), Fault> {
         let Role::Acceptor { store, .. } = &self.role else {
             return Ok(());
         };
         let (store, root) = (Arc::clone(store), request.path.clone());
-        self.packs.threads.make(request.file, store, root, wish)?;
-        self.transfers.make(request);
+        self.packs
+            .threads
+            .submit_read_pack(request.file, store, root, wish)?;
+        self.transfers.begin_preparing(request);
         Ok(())
     }
 
-    /// Has a source opened that a downloading peer asks for (acceptor).
-    pub(super) fn open_source_slowly(
+    /// Starts to open the source that a downloading peer asks for (acceptor).
+    pub(super) fn open_source_in_worker(
         &mut self,
         request: Request,
         store: Arc<dyn Store>,
     ) -> Result<(), Fault> {
         let path = request.path.clone();
-        self.packs.openers.open_source(request.file, store, path)?;
-        self.transfers.make(request);
+        self.packs
+            .openers
+            .submit_open_source(request.file, store, path)?;
+        self.transfers.begin_preparing(request);
         Ok(())
     }
 
-    /// Has a sink opened for what is offered.
-    pub(super) fn open_sink_slowly(
+    /// Starts to open the sink of an offered file.
+    pub(super) fn open_sink_in_worker(
         &mut self,
         offer: Offer,
         store: Arc<dyn Store>,
@@ -80,14 +84,17 @@ impl<K: Kernel> Pipeline<K> {
         dry_run: bool,
     ) {
         let file = offer.file;
-        let opened = self.packs.openers.open_sink(file, store, request, dry_run);
+        let opened = self
+            .packs
+            .openers
+            .submit_open_sink(file, store, request, dry_run);
         match opened {
-            Ok(()) => self.transfers.open_sink(offer),
+            Ok(()) => self.transfers.begin_opening_sink(offer),
             Err(fault) => self.receiver.fail(file, fault),
         }
     }
 
-    /// Takes a pack that is offered.
+    /// Accepts an offered pack.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
         let (store, root, how) = match (&self.role, self.transfers.started(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
@@ -113,7 +120,7 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Initiator(_), None) => return,
         };
         // Files that the peer cancelled don't count in the machine, and yet take memory here.
-        if self.transfers.arriving() + self.packs.carried_out >= self.limits.open_files_max {
+        if self.transfers.arriving() + self.packs.writing >= self.limits.open_files_max {
             let cause = "too many packs wait to be carried out";
             let fault = Fault::new(Code::LimitExceeded, "take a pack", cause)
                 .path(&root)
@@ -134,19 +141,19 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Has a pack carried out that has arrived; `false` if `file` is none.
-    pub(super) fn carry_out(&mut self, file: FileId) -> bool {
+    /// Starts to write a complete pack; `false` if `file` is not a pack.
+    pub(super) fn write_pack(&mut self, file: FileId) -> bool {
         let Some(pack) = self.transfers.take_pack(file) else {
             return false;
         };
-        match self.packs.threads.carry_out(file, pack) {
-            Ok(()) => self.packs.carried_out += 1,
+        match self.packs.threads.submit_write_pack(file, pack) {
+            Ok(()) => self.packs.writing += 1,
             Err(fault) => self.receiver.fail(file, fault),
         }
         true
     }
 
-    /// Takes what the threads of the packs have done.
+    /// Handles the results of the workers.
     pub(super) fn process_pack_completions(&mut self) {
         loop {
             let done = self.packs.threads.completion();
@@ -154,10 +161,10 @@ impl<K: Kernel> Pipeline<K> {
                 return;
             };
             match done {
-                Done::Made { file, pack } => {
-                    if let Some(making) = self.transfers.made(file) {
-                        let digest = making.request.digest;
-                        let result = wanted(&making, "make a pack", pack).and_then(|pack| {
+                StoreCompletion::PackRead { file, pack } => {
+                    if let Some(preparing) = self.transfers.end_preparing(file) {
+                        let digest = preparing.request.digest;
+                        let result = wanted(&preparing, "make a pack", pack).and_then(|pack| {
                             let offer = offer_of_pack(file, Vec::new(), digest);
                             self.open_offer(Box::new(pack), offer, 0, None, false)
                         });
@@ -166,22 +173,24 @@ impl<K: Kernel> Pipeline<K> {
                         }
                     }
                 }
-                Done::SourceOpened { file, source } => {
-                    if let Some(making) = self.transfers.made(file) {
-                        let source = wanted(&making, "open the source", source);
-                        self.answer_request(&making.request, source);
+                StoreCompletion::SourceOpened { file, source } => {
+                    if let Some(preparing) = self.transfers.end_preparing(file) {
+                        let source = wanted(&preparing, "open the source", source);
+                        self.answer_request(&preparing.request, source);
                     }
                 }
-                Done::SinkOpened { file, opened } => match self.transfers.sink_opened(file) {
-                    Some(offer) => self.sink_opened(&offer, opened),
-                    None => self.leave_sink(file, opened),
-                },
-                Done::CarriedOut {
+                StoreCompletion::SinkOpened { file, opened } => {
+                    match self.transfers.end_opening_sink(file) {
+                        Some(offer) => self.sink_opened(&offer, opened),
+                        None => self.leave_sink(file, opened),
+                    }
+                }
+                StoreCompletion::PackWritten {
                     file,
                     failures,
                     busy,
                 } => {
-                    self.packs.carried_out -= 1;
+                    self.packs.writing -= 1;
                     match failures {
                         Ok(failures) => self.published(file, busy, failures),
                         Err(fault) => self.receiver.fail(file, fault),
@@ -192,16 +201,16 @@ impl<K: Kernel> Pipeline<K> {
     }
 }
 
-/// What a thread made, unless nobody wants it any more.
-fn wanted<T>(making: &Making, operation: &str, made: Result<T, Fault>) -> Result<T, Fault> {
-    if making.is_unwanted {
+/// The result of a worker, or a fault if the peer has cancelled the request.
+fn wanted<T>(preparing: &Preparation, operation: &str, made: Result<T, Fault>) -> Result<T, Fault> {
+    if preparing.is_unwanted {
         let cause = "the peer doesn't want it any more";
         return Err(Fault::new(Code::Cancelled, operation, cause));
     }
     made
 }
 
-/// The offer of a pack, but for its length.
+/// The offer of a pack, without its length.
 pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> Offer {
     Offer {
         file,

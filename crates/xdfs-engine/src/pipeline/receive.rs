@@ -10,7 +10,7 @@ use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, Retry, handshake
 use super::Pipeline;
 use crate::channel::Incoming;
 use crate::kernel::Kernel;
-use crate::storage::Job;
+use crate::storage::StorageJob;
 
 /// Bytes a channel may read before the others get their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -415,7 +415,7 @@ impl<K: Kernel> Pipeline<K> {
             self.buffers.lend_to_storage();
             self.storage.submit(
                 file,
-                Job::Write {
+                StorageJob::Write {
                     file,
                     offset,
                     buffer,
@@ -447,7 +447,8 @@ impl<K: Kernel> Pipeline<K> {
         }
         let new = self.receiver.end_block(index, header, fragment, wrong);
         if let (true, Some(fragment)) = (new, fragment) {
-            self.storage.submit(file, Job::Held { file, fragment });
+            self.storage
+                .submit(file, StorageJob::Held { file, fragment });
         }
     }
 

@@ -17,9 +17,9 @@ use super::transfers::{Target, Transfer, permille};
 use super::{Pipeline, Role};
 use crate::command::{DownloadJob, Job, JobKind, Outcome, UploadJob};
 use crate::kernel::Kernel;
-use crate::packs::{SinkOpened, open_sink};
 use crate::reader::SlowReader;
-use crate::storage::Job as StorageJob;
+use crate::storage::StorageJob;
+use crate::store_workers::{SinkOutcome, open_or_check_sink};
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
@@ -154,7 +154,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Opens the sink of a file that is offered.
-    pub(super) fn open_sink(&mut self, offer: Offer) {
+    pub(super) fn handle_offer(&mut self, offer: Offer) {
         let file = offer.file;
         if offer.pack {
             self.open_pack(&offer);
@@ -180,21 +180,21 @@ impl<K: Kernel> Pipeline<K> {
         let started = self.transfers.started(file);
         let dry_run = offer.dry_run || started.is_some_and(Transfer::is_dry_run);
         if store.is_slow() {
-            self.open_sink_slowly(offer, store, request, dry_run);
+            self.open_sink_in_worker(offer, store, request, dry_run);
         } else {
-            let opened = open_sink(&*store, &request, dry_run);
+            let opened = open_or_check_sink(&*store, &request, dry_run);
             self.sink_opened(&offer, opened);
         }
     }
 
     /// The sink of a file that is offered was opened, or looked at.
-    pub(super) fn sink_opened(&mut self, offer: &Offer, opened: Result<SinkOpened, Fault>) {
+    pub(super) fn sink_opened(&mut self, offer: &Offer, opened: Result<SinkOutcome, Fault>) {
         let result = opened.and_then(|opened| match opened {
-            SinkOpened::Checked(path) => {
+            SinkOutcome::Checked(path) => {
                 self.sink_checked(offer, path);
                 Ok(())
             }
-            SinkOpened::Open(opened) => self.use_sink(offer, opened),
+            SinkOutcome::Open(opened) => self.use_sink(offer, opened),
         });
         if let Err(fault) = result {
             self.receiver.fail(offer.file, fault);
@@ -202,8 +202,8 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// A sink was opened that nobody wants any more: what it holds stays.
-    pub(super) fn leave_sink(&mut self, file: FileId, opened: Result<SinkOpened, Fault>) {
-        if let Ok(SinkOpened::Open(opened)) = opened {
+    pub(super) fn leave_sink(&mut self, file: FileId, opened: Result<SinkOutcome, Fault>) {
+        if let Ok(SinkOutcome::Open(opened)) = opened {
             let kind = DigestKind::None;
             // Without a thread it is closed here.
             if self

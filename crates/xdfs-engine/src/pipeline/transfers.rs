@@ -17,8 +17,8 @@ use xdfs_store::{SinkRequest, Store};
 use super::source::OpenSource;
 use crate::command::{Job, JobKind, LimitedBy, Outcome, Progress, TransferEvent};
 use crate::mailbox;
-use crate::packs::Arriving;
 use crate::pool::Buffer;
+use crate::store_workers::ArrivingPack;
 
 /// What is known of one file.
 #[derive(Debug, Default)]
@@ -28,9 +28,9 @@ struct FileEntry {
     /// What it is read from.
     source: Option<OpenSource>,
     /// A peer asked for it, and it is a pack that is being made, or a source that is being opened.
-    making: Option<Making>,
+    preparing: Option<Preparation>,
     /// It is a pack that arrives.
-    pack: Option<Arriving>,
+    pack: Option<ArrivingPack>,
     sink: SinkEntry,
 }
 
@@ -51,7 +51,7 @@ struct SinkEntry {
 
 /// What a peer asked for and a thread makes or opens.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(super) struct Preparation {
     pub(super) request: Request,
     /// Nobody wants it any more.
     pub(super) is_unwanted: bool,
@@ -63,7 +63,7 @@ pub(super) struct Transfers {
     files: BTreeMap<FileId, FileEntry>,
     started: usize,
     sources: usize,
-    making: usize,
+    preparing: usize,
     arriving: usize,
     /// When the last one ended that was started here.
     last_end: Duration,
@@ -85,7 +85,7 @@ impl Transfers {
         let sink = &entry.sink;
         let is_needed = entry.transfer.is_some()
             || entry.source.is_some()
-            || entry.making.is_some()
+            || entry.preparing.is_some()
             || entry.pack.is_some()
             || sink.opening.is_some()
             || sink.is_ordered
@@ -158,41 +158,41 @@ impl Transfers {
 
     /// Sources that are open, and packs that become such.
     pub(super) fn sources(&self) -> usize {
-        self.sources + self.making
+        self.sources + self.preparing
     }
 
     // Packs that are made, and sources that are opened, by other threads.
 
-    pub(super) fn make(&mut self, request: Request) {
+    pub(super) fn begin_preparing(&mut self, request: Request) {
         let (file, is_unwanted) = (request.file, false);
-        let making = Making {
+        let preparing = Preparation {
             request,
             is_unwanted,
         };
-        self.making += usize::from(self.entry(file).making.replace(making).is_none());
+        self.preparing += usize::from(self.entry(file).preparing.replace(preparing).is_none());
     }
 
-    pub(super) fn making_mut(&mut self, file: FileId) -> Option<&mut Making> {
-        self.files.get_mut(&file)?.making.as_mut()
+    pub(super) fn preparing_mut(&mut self, file: FileId) -> Option<&mut Preparation> {
+        self.files.get_mut(&file)?.preparing.as_mut()
     }
 
-    pub(super) fn made(&mut self, file: FileId) -> Option<Making> {
-        let made = self.take(file, |entry| entry.making.take());
-        self.making -= usize::from(made.is_some());
+    pub(super) fn end_preparing(&mut self, file: FileId) -> Option<Preparation> {
+        let made = self.take(file, |entry| entry.preparing.take());
+        self.preparing -= usize::from(made.is_some());
         made
     }
 
-    pub(super) fn makes_any(&self) -> bool {
-        self.making > 0
+    pub(super) fn is_preparing(&self) -> bool {
+        self.preparing > 0
     }
 
     // Packs that arrive.
 
-    pub(super) fn receive_pack(&mut self, file: FileId, pack: Arriving) {
+    pub(super) fn receive_pack(&mut self, file: FileId, pack: ArrivingPack) {
         self.arriving += usize::from(self.entry(file).pack.replace(pack).is_none());
     }
 
-    fn pack_mut(&mut self, file: FileId) -> Option<&mut Arriving> {
+    fn pack_mut(&mut self, file: FileId) -> Option<&mut ArrivingPack> {
         self.files.get_mut(&file)?.pack.as_mut()
     }
 
@@ -202,7 +202,7 @@ impl Transfers {
     }
 
     /// Takes a pack out that has arrived, or isn't needed any more.
-    pub(super) fn take_pack(&mut self, file: FileId) -> Option<Arriving> {
+    pub(super) fn take_pack(&mut self, file: FileId) -> Option<ArrivingPack> {
         let pack = self.take(file, |entry| entry.pack.take());
         self.arriving -= usize::from(pack.is_some());
         pack
@@ -238,13 +238,13 @@ impl Transfers {
     // Sinks.
 
     /// Another thread opens the sink of what is offered.
-    pub(super) fn open_sink(&mut self, offer: Offer) {
+    pub(super) fn begin_opening_sink(&mut self, offer: Offer) {
         let file = offer.file;
         self.entry(file).sink.opening = Some(offer);
     }
 
     /// It was opened; `None` if nobody wants it any more.
-    pub(super) fn sink_opened(&mut self, file: FileId) -> Option<Offer> {
+    pub(super) fn end_opening_sink(&mut self, file: FileId) -> Option<Offer> {
         self.take(file, |entry| entry.sink.opening.take())
     }
 

@@ -119,9 +119,9 @@ fn a_panic_is_a_fault_of_its_file() {
                 storage.attach(file, sink, kind, 0, false).unwrap();
             }
             let job = match broken {
-                Broken::Sync => Job::Detach(bad),
-                Broken::Discard => Job::Discard(bad),
-                _ => Job::Publish {
+                Broken::Sync => StorageJob::Detach(bad),
+                Broken::Discard => StorageJob::Discard(bad),
+                _ => StorageJob::Publish {
                     file: bad,
                     length: 1,
                 },
@@ -131,10 +131,10 @@ fn a_panic_is_a_fault_of_its_file() {
                 hasher.update(b"x");
                 let fragment = hasher.finish(bad).1;
                 let file = bad;
-                storage.submit(bad, Job::Held { file, fragment });
+                storage.submit(bad, StorageJob::Held { file, fragment });
             }
             if broken == Broken::Write {
-                let write = Job::Write {
+                let write = StorageJob::Write {
                     file: bad,
                     offset: 0,
                     buffer: pool.take().unwrap(),
@@ -151,7 +151,7 @@ fn a_panic_is_a_fault_of_its_file() {
                     other => panic!("{broken:?}: {other:?}"),
                 }
             }
-            let publish = Job::Publish {
+            let publish = StorageJob::Publish {
                 file: good,
                 length: 1,
             };
@@ -222,7 +222,7 @@ fn what_comes_later_wins() {
         let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
-        worker.handle(Job::Attach {
+        worker.handle(StorageJob::Attach {
             file,
             sink: Box::new(MemorySink(Arc::clone(&bytes))),
             kind: DigestKind::None,
@@ -232,7 +232,7 @@ fn what_comes_later_wins() {
         let mut write = |offset, text: &[u8]| {
             let mut buffer = pool.take().unwrap();
             buffer[..text.len()].copy_from_slice(text);
-            Job::Write {
+            StorageJob::Write {
                 file,
                 offset,
                 buffer,
@@ -242,7 +242,7 @@ fn what_comes_later_wins() {
         worker.handle(write(4, b"damaged."));
         assert_eq!(**bytes.lock().unwrap(), [b'-'; 12], "it was to wait");
         let again = if is_hole {
-            Job::Hole {
+            StorageJob::Hole {
                 file,
                 range: ByteRange { start: 2, end: 10 },
             }
@@ -250,7 +250,7 @@ fn what_comes_later_wins() {
             write(2, b"correct.")
         };
         worker.handle(again);
-        worker.handle(Job::Publish { file, length: 12 });
+        worker.handle(StorageJob::Publish { file, length: 12 });
         let last = worker.done.pop_back();
         assert!(matches!(last, Some(Completion::Published { .. })));
         let expected: &[u8; 12] = match is_hole {
@@ -318,7 +318,7 @@ fn what_is_read_again_holds_nobody_up() {
             .attach(FileId(file), endless, kind, 1, true)
             .unwrap();
     }
-    storage.submit(FileId(1), Job::Detach(FileId(1)));
+    storage.submit(FileId(1), StorageJob::Detach(FileId(1)));
     let file = FileId(3);
     let sink = Box::new(BrokenSink {
         broken: Broken::Nowhere,
@@ -329,7 +329,7 @@ fn what_is_read_again_holds_nobody_up() {
     let mut events = Vec::new();
     let mut poller = poller;
     for offset in 0..3 {
-        let write = Job::Write {
+        let write = StorageJob::Write {
             file,
             offset,
             buffer: pool.take().unwrap(),
@@ -348,7 +348,7 @@ fn what_is_read_again_holds_nobody_up() {
             }
         }
     }
-    storage.submit(file, Job::Publish { file, length: 3 });
+    storage.submit(file, StorageJob::Publish { file, length: 3 });
     match next(&mut storage) {
         Completion::Published { file: done, .. } => assert_eq!(done, file),
         other => panic!("{other:?}"),

@@ -1,8 +1,8 @@
-//! The threads that make packs and carry them out, so that many small files hold up neither the
-//! channels nor each other; and those that open sources and sinks of stores that are slow.
+//! Workers that read and write packs of small files, and open sources and sinks of slow stores.
+//! They keep this work off the session thread.
 //!
-//! A pack is made, or arrives, as a whole in memory. The threads are started as they are needed
-//! and take on the ids of the session before they touch a store. How many packs there are at once
+//! A pack is held in memory as a whole. The workers are started on demand and take on the ids of
+//! the session before they touch a store. How many packs there are at once
 //! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,9 +113,9 @@ impl Drop for PackSource {
     }
 }
 
-/// A pack whose blocks arrive.
+/// A pack whose blocks are arriving, with its memory.
 #[derive(Debug)]
-pub(crate) struct Arriving {
+pub(crate) struct ArrivingPack {
     store: Arc<dyn Store>,
     root: Vec<u8>,
     how: PackHow,
@@ -126,7 +126,7 @@ pub(crate) struct Arriving {
     length: usize,
 }
 
-impl Arriving {
+impl ArrivingPack {
     /// Gives the memory to a channel that reads a block into it, if the block is all of the pack,
     /// and no other channel has it or brings the same in parts.
     pub(crate) fn lend(&mut self, offset: u64, length: usize) -> Option<Buffer> {
@@ -170,23 +170,23 @@ impl Arriving {
 }
 
 #[derive(Debug)]
-enum Job {
-    /// Make a pack of what is wished for beneath `root`.
-    Make {
+enum StoreJob {
+    /// Make a pack of the requested names beneath `root`.
+    ReadPack {
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
         wish: PackRequest,
     },
-    /// Carry out a pack that has arrived.
-    CarryOut { file: FileId, pack: Arriving },
+    /// Write the entries of a pack that has arrived.
+    WritePack { file: FileId, pack: ArrivingPack },
     /// Open a source.
     OpenSource {
         file: FileId,
         store: Arc<dyn Store>,
         path: Vec<u8>,
     },
-    /// Open a sink, or look whether it could be.
+    /// Open a sink or, in a dry run, check whether it could be opened.
     OpenSink {
         file: FileId,
         store: Arc<dyn Store>,
@@ -195,34 +195,34 @@ enum Job {
     },
 }
 
-/// A sink, or what was found of it.
+/// An open sink or, in a dry run, the result of its check.
 #[derive(Debug)]
-pub(crate) enum SinkOpened {
+pub(crate) enum SinkOutcome {
     /// In a dry run: the path that would be published.
     Checked(Vec<u8>),
     Open(OpenedSink),
 }
 
-/// Opens a sink, or looks in a dry run whether it could be.
-pub(crate) fn open_sink(
+/// Opens a sink or, in a dry run, checks whether it could be opened.
+pub(crate) fn open_or_check_sink(
     store: &dyn Store,
     request: &SinkRequest,
     dry_run: bool,
-) -> Result<SinkOpened, Fault> {
+) -> Result<SinkOutcome, Fault> {
     match dry_run {
-        true => store.check_sink(request).map(SinkOpened::Checked),
-        false => store.open_sink(request).map(SinkOpened::Open),
+        true => store.check_sink(request).map(SinkOutcome::Checked),
+        false => store.open_sink(request).map(SinkOutcome::Open),
     }
 }
 
-/// What the threads have done.
+/// The result of a job.
 #[derive(Debug)]
-pub(crate) enum Done {
-    Made {
+pub(crate) enum StoreCompletion {
+    PackRead {
         file: FileId,
         pack: Result<PackSource, Fault>,
     },
-    CarriedOut {
+    PackWritten {
         file: FileId,
         failures: Result<Failures, Fault>,
         busy: Duration,
@@ -233,13 +233,13 @@ pub(crate) enum Done {
     },
     SinkOpened {
         file: FileId,
-        opened: Result<SinkOpened, Fault>,
+        opened: Result<SinkOutcome, Fault>,
     },
 }
 
 /// The pipeline's end of the queue.
 #[derive(Debug)]
-pub(crate) struct PackThreads {
+pub(crate) struct StoreWorkers {
     environment: Arc<dyn Environment>,
     ids: Option<Ids>,
     /// The threads of the session, these and others; `None` where those that ask for what was
@@ -248,18 +248,18 @@ pub(crate) struct PackThreads {
     notifier: Notifier,
     spares: Spares,
     /// `None` when the session is over.
-    jobs: Option<mpsc::Sender<Job>>,
-    queue: Arc<Mutex<mpsc::Receiver<Job>>>,
-    teller: mpsc::Sender<Done>,
-    done: mpsc::Receiver<Done>,
+    jobs: Option<mpsc::Sender<StoreJob>>,
+    queue: Arc<Mutex<mpsc::Receiver<StoreJob>>>,
+    teller: mpsc::Sender<StoreCompletion>,
+    done: mpsc::Receiver<StoreCompletion>,
     workers: Vec<Worker>,
     /// The last pack waited for a disk.
     waits: Arc<AtomicBool>,
-    /// Packs that are made or carried out, or wait for a thread.
+    /// Jobs that run or wait for a thread.
     running: usize,
 }
 
-impl PackThreads {
+impl StoreWorkers {
     pub(crate) fn new(
         environment: Arc<dyn Environment>,
         ids: Option<Ids>,
@@ -291,9 +291,9 @@ impl PackThreads {
         root: Vec<u8>,
         how: PackHow,
         length: usize,
-    ) -> Arriving {
+    ) -> ArrivingPack {
         let length = length.min(PACK_BYTES_MAX);
-        Arriving {
+        ArrivingPack {
             store,
             root,
             how,
@@ -303,18 +303,18 @@ impl PackThreads {
         }
     }
 
-    /// Has a pack made.
+    /// Queues the making of a pack.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn make(
+    pub(crate) fn submit_read_pack(
         &mut self,
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
         wish: PackRequest,
     ) -> Result<(), Fault> {
-        self.submit(Job::Make {
+        self.submit(StoreJob::ReadPack {
             file,
             store,
             root,
@@ -322,32 +322,36 @@ impl PackThreads {
         })
     }
 
-    /// Has a pack carried out.
+    /// Queues the writing of a pack.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn carry_out(&mut self, file: FileId, pack: Arriving) -> Result<(), Fault> {
-        self.submit(Job::CarryOut { file, pack })
+    pub(crate) fn submit_write_pack(
+        &mut self,
+        file: FileId,
+        pack: ArrivingPack,
+    ) -> Result<(), Fault> {
+        self.submit(StoreJob::WritePack { file, pack })
     }
 
-    /// Has a source opened.
+    /// Queues the opening of a source.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn open_source(
+    pub(crate) fn submit_open_source(
         &mut self,
         file: FileId,
         store: Arc<dyn Store>,
         path: Vec<u8>,
     ) -> Result<(), Fault> {
-        self.submit(Job::OpenSource { file, store, path })
+        self.submit(StoreJob::OpenSource { file, store, path })
     }
 
-    /// Has a sink opened, or looked at in a dry run.
+    /// Queues the opening of a sink, or in a dry run its check.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn open_sink(
+    pub(crate) fn submit_open_sink(
         &mut self,
         file: FileId,
         store: Arc<dyn Store>,
@@ -355,7 +359,7 @@ impl PackThreads {
         dry_run: bool,
     ) -> Result<(), Fault> {
         let request = Box::new(request);
-        self.submit(Job::OpenSink {
+        self.submit(StoreJob::OpenSink {
             file,
             store,
             request,
@@ -363,7 +367,7 @@ impl PackThreads {
         })
     }
 
-    fn submit(&mut self, job: Job) -> Result<(), Fault> {
+    fn submit(&mut self, job: StoreJob) -> Result<(), Fault> {
         let count = self.workers.len();
         let most = match self.waits.load(Ordering::Relaxed) {
             true => WAITING_THREADS_MAX,
@@ -397,7 +401,7 @@ impl PackThreads {
             if let Some(party) = party {
                 party.enter();
             }
-            PackTask {
+            StoreTask {
                 environment,
                 queue,
                 next: None,
@@ -412,7 +416,7 @@ impl PackThreads {
     }
 
     /// What was done since the last call.
-    pub(crate) fn completion(&mut self) -> Option<Done> {
+    pub(crate) fn completion(&mut self) -> Option<StoreCompletion> {
         let done = self.done.try_recv().ok()?;
         self.running -= 1;
         Some(done)
@@ -430,12 +434,12 @@ impl PackThreads {
 }
 
 /// One thread.
-struct PackTask {
+struct StoreTask {
     environment: Arc<dyn Environment>,
-    queue: Arc<Mutex<mpsc::Receiver<Job>>>,
+    queue: Arc<Mutex<mpsc::Receiver<StoreJob>>>,
     /// Came while it waited.
-    next: Option<Job>,
-    done: mpsc::Sender<Done>,
+    next: Option<StoreJob>,
+    done: mpsc::Sender<StoreCompletion>,
     notifier: Notifier,
     spares: Spares,
     waits: Arc<AtomicBool>,
@@ -443,7 +447,7 @@ struct PackTask {
     ids: Result<(), Fault>,
 }
 
-impl Task for PackTask {
+impl Task for StoreTask {
     fn turn(&mut self) -> Turn {
         let job = match (self.next.take(), self.queue.try_lock()) {
             (Some(job), _) => job,
@@ -473,10 +477,10 @@ impl Task for PackTask {
     }
 }
 
-impl PackTask {
-    fn work(&self, job: Job) -> Done {
+impl StoreTask {
+    fn work(&self, job: StoreJob) -> StoreCompletion {
         match job {
-            Job::Make {
+            StoreJob::ReadPack {
                 file,
                 store,
                 root,
@@ -497,9 +501,9 @@ impl PackTask {
                     }
                     Ok(source)
                 });
-                Done::Made { file, pack }
+                StoreCompletion::PackRead { file, pack }
             }
-            Job::CarryOut { file, pack } => {
+            StoreJob::WritePack { file, pack } => {
                 let began = self.environment.now();
                 let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
                 let failures = self.ids.clone().and_then(|()| {
@@ -511,28 +515,28 @@ impl PackTask {
                     guarded("carry out a pack", write).flatten()
                 });
                 self.spares.give(memory.into_bytes());
-                Done::CarriedOut {
+                StoreCompletion::PackWritten {
                     file,
                     failures,
                     busy: self.environment.now() - began,
                 }
             }
-            Job::OpenSource { file, store, path } => {
+            StoreJob::OpenSource { file, store, path } => {
                 let open = || store.open_source(&path);
                 let ids = self.ids.clone();
                 let source = ids.and_then(|()| guarded("open the source", open).flatten());
-                Done::SourceOpened { file, source }
+                StoreCompletion::SourceOpened { file, source }
             }
-            Job::OpenSink {
+            StoreJob::OpenSink {
                 file,
                 store,
                 request,
                 dry_run,
             } => {
-                let open = || open_sink(&*store, &request, dry_run);
+                let open = || open_or_check_sink(&*store, &request, dry_run);
                 let ids = self.ids.clone();
                 let opened = ids.and_then(|()| guarded("open the target", open).flatten());
-                Done::SinkOpened { file, opened }
+                StoreCompletion::SinkOpened { file, opened }
             }
         }
     }

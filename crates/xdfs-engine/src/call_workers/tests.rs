@@ -46,7 +46,7 @@ fn files() -> SessionFiles {
 }
 
 struct Scene {
-    threads: PathThreads,
+    threads: CallWorkers,
     began: mpsc::Receiver<()>,
     go: mpsc::Sender<()>,
     permit: Arc<Mutex<Permit>>,
@@ -66,7 +66,7 @@ fn scene() -> Scene {
     });
     let notifier = poller.notifier();
     Scene {
-        threads: PathThreads::new(
+        threads: CallWorkers::new(
             System::shared(),
             store,
             files(),
@@ -102,7 +102,7 @@ fn slow() -> Call {
 }
 
 /// What comes next, within a bounded time.
-fn next(threads: &mut PathThreads) -> Done {
+fn next(threads: &mut CallWorkers) -> CallProgress {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(done) = threads.completion() {
@@ -120,7 +120,7 @@ fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
     scene.began.recv().unwrap();
     for i in 2..100 {
         scene.threads.submit(work(i, space())).unwrap();
-        let Done::Finished { id, answer, .. } = next(&mut scene.threads) else {
+        let CallProgress::Finished { id, answer, .. } = next(&mut scene.threads) else {
             panic!("no end")
         };
         assert_eq!((id.sequence, answer), (i, Ok(Answer::Done)));
@@ -149,16 +149,24 @@ fn the_queue_is_bounded_and_a_panic_is_an_answer() {
     assert_eq!(scene.threads.workers.len(), THREADS_MAX);
     (0..count).for_each(|_| scene.go.send(()).unwrap());
     for _ in 0..count {
-        assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
+        assert!(matches!(
+            next(&mut scene.threads),
+            CallProgress::Finished { .. }
+        ));
     }
     let panics = Call::RemoveFile { path: Vec::new() };
     scene.threads.submit(work(1000, panics)).unwrap();
     match next(&mut scene.threads) {
-        Done::Finished { answer, .. } => assert_eq!(answer.unwrap_err().code, Code::Internal),
+        CallProgress::Finished { answer, .. } => {
+            assert_eq!(answer.unwrap_err().code, Code::Internal)
+        }
         other => panic!("{other:?}"),
     }
     scene.threads.submit(work(1001, space())).unwrap();
-    assert!(matches!(next(&mut scene.threads), Done::Finished { .. }));
+    assert!(matches!(
+        next(&mut scene.threads),
+        CallProgress::Finished { .. }
+    ));
 }
 
 /// What a session has written it is told of, whichever thread of it asks.
@@ -168,7 +176,7 @@ fn calls_are_made_by_the_party_of_the_session() {
     let sync = Call::Sync { path: Vec::new() };
     scene.threads.submit(work(1, sync)).unwrap();
     match next(&mut scene.threads) {
-        Done::Finished { answer, .. } => assert_eq!(answer, Ok(Answer::Done)),
+        CallProgress::Finished { answer, .. } => assert_eq!(answer, Ok(Answer::Done)),
         other => panic!("{other:?}"),
     }
 }
@@ -183,9 +191,15 @@ fn a_listing_pauses_after_the_parts_it_may_make() {
     };
     scene.threads.submit(work(1, list)).unwrap();
     for _ in 0..3 {
-        assert!(matches!(next(&mut scene.threads), Done::Part { .. }));
+        assert!(matches!(
+            next(&mut scene.threads),
+            CallProgress::Part { .. }
+        ));
     }
-    assert!(matches!(next(&mut scene.threads), Done::Paused { .. }));
+    assert!(matches!(
+        next(&mut scene.threads),
+        CallProgress::Paused { .. }
+    ));
     assert!(scene.threads.completion().is_none());
 }
 
@@ -207,7 +221,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
     let permit = Arc::new(Mutex::new(Permit(Box::new(()))));
     // A byte would take a second.
     let rate = Arc::new(SharedRate::new(1, Instant::now()));
-    let mut threads = PathThreads::new(
+    let mut threads = CallWorkers::new(
         System::shared(),
         store,
         files(),

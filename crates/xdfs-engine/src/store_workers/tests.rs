@@ -25,7 +25,7 @@ impl Store for Broken {
     }
 }
 
-fn next(threads: &mut PackThreads) -> Done {
+fn next(threads: &mut StoreWorkers) -> StoreCompletion {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(done) = threads.completion() {
@@ -41,7 +41,7 @@ fn next(threads: &mut PackThreads) -> Done {
 fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let poller = Poller::new().unwrap();
     let party = Arc::new(Party::new());
-    let mut threads = PackThreads::new(
+    let mut threads = StoreWorkers::new(
         System::shared(),
         None,
         Some(Arc::clone(&party)),
@@ -52,14 +52,14 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     for number in 0..count {
         let root = if number % 2 == 0 { "bad" } else { "good" };
         let pack = threads.arriving(Arc::clone(&store), root.into(), PackHow::default(), 0);
-        threads.carry_out(FileId(number), pack).unwrap();
+        threads.submit_write_pack(FileId(number), pack).unwrap();
     }
     for _ in 0..count {
         match next(&mut threads) {
-            Done::CarriedOut { file, failures, .. } if file.0 % 2 == 0 => {
+            StoreCompletion::PackWritten { file, failures, .. } if file.0 % 2 == 0 => {
                 assert_eq!(failures.unwrap_err().code, Code::Internal);
             }
-            Done::CarriedOut { failures, .. } => assert!(failures.unwrap().is_empty()),
+            StoreCompletion::PackWritten { failures, .. } => assert!(failures.unwrap().is_empty()),
             other => panic!("{other:?}"),
         }
     }
@@ -68,9 +68,13 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
     };
-    threads.make(FileId(1), store, Vec::new(), wish).unwrap();
+    threads
+        .submit_read_pack(FileId(1), store, Vec::new(), wish)
+        .unwrap();
     match next(&mut threads) {
-        Done::Made { pack, .. } => assert_eq!(pack.unwrap_err().code, Code::Internal),
+        StoreCompletion::PackRead { pack, .. } => {
+            assert_eq!(pack.unwrap_err().code, Code::Internal)
+        }
         other => panic!("{other:?}"),
     }
     // The threads are those of the beginning.
@@ -78,9 +82,9 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     join(&threads.finish());
 }
 
-fn arriving(length: usize) -> Arriving {
+fn arriving(length: usize) -> ArrivingPack {
     let store = Arc::new(LocalStore::unrooted());
-    Arriving {
+    ArrivingPack {
         store,
         root: Vec::new(),
         how: PackHow::default(),
@@ -90,7 +94,7 @@ fn arriving(length: usize) -> Arriving {
     }
 }
 
-fn filled(pack: &mut Arriving, with: u8) -> Buffer {
+fn filled(pack: &mut ArrivingPack, with: u8) -> Buffer {
     let mut memory = pack.lend(0, pack.length).unwrap();
     memory.fill(with);
     memory

@@ -1,14 +1,13 @@
-//! The threads that carry out the calls of one session about paths and files, so that a directory
-//! that answers slowly holds up neither transfers nor, as long as a thread is left, other calls.
+//! The workers that answer the calls of one session about paths and files. A slow directory delays
+//! neither transfers nor, while a worker is free, other calls.
 //!
-//! They are started as they are needed, take on the ids of the session before they touch the
-//! store, and share one queue of jobs, whose lock nobody holds for long. The pipeline puts in no
-//! more than the queue's bound. Which call may run and how many parts it may make is decided by the
-//! machine in the pipeline.
+//! The workers are started on demand, take on the ids of the session before they touch the store,
+//! and share one bounded queue, whose lock is held only briefly. The machine in the pipeline
+//! ([`CallServer`](xdfs_proto::call_server::CallServer)) decides which call may run and how many
+//! parts it may make.
 //!
-//! A file call that has to wait for somebody else, as for a lock or a pipe, is parked and tried
-//! again until its time is over: it occupies no thread meanwhile, and counts against no bound but
-//! that of the slots of the session.
+//! A file call that waits for a lock or for the other end of a pipe is parked and tried again until
+//! its deadline. A parked call holds no worker, and counts only against the slots of the session.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,17 +29,17 @@ use crate::files::{SessionFiles, Step};
 use crate::guard::guarded;
 use crate::security::{Permit, assume_ids};
 
-/// Threads of a session: so many calls that take long leave none for others.
+/// Workers of a session. As many slow calls block all others.
 const THREADS_MAX: usize = 4;
-/// Calls that are carried out or wait for a thread: enough to keep the threads busy.
+/// Calls that run or wait for a worker: enough to keep the workers busy.
 const JOBS_MAX: usize = 32;
-/// Between two tries of a call that has to wait for somebody else: at first, and at most.
+/// The pause between two tries of a parked call: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(30);
 
-/// What the threads tell.
+/// An event of a call.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum CallProgress {
     /// A part of a listing before its end.
     Part { id: CallId, answer: Answer },
     /// The end.
@@ -52,20 +51,20 @@ pub(crate) enum Done {
     },
     /// The listing made as many parts as it may, or was told to stop.
     Paused { id: CallId },
-    /// A call waits for somebody else: there is room for another one.
+    /// The call was parked: there is room for another one.
     Parked,
 }
 
 #[derive(Debug)]
-struct Job {
+struct QueuedCall {
     work: Work,
     /// Nobody wants further parts.
     stop: Arc<AtomicBool>,
-    /// When it was found to have to wait.
+    /// Set when the call was parked.
     wait: Option<Wait>,
 }
 
-/// How long a call may wait for somebody else, and when it is tried again.
+/// How long a parked call may wait, and when it is tried again.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     end: Instant,
@@ -94,16 +93,16 @@ impl Wait {
 
 #[derive(Debug, Default)]
 struct Queue {
-    ready: VecDeque<Job>,
-    parked: Vec<Job>,
+    ready: VecDeque<QueuedCall>,
+    parked: Vec<QueuedCall>,
     /// The session is over.
     is_closed: bool,
 }
 
 impl Queue {
-    /// The next job to be carried out; parked ones when their time has come.
-    fn take(&mut self, now: Instant) -> Option<Job> {
-        let is_due = |job: &Job| job.wait.is_none_or(|wait| wait.next <= now);
+    /// The next call to run: a parked one that is due, else the oldest.
+    fn take(&mut self, now: Instant) -> Option<QueuedCall> {
+        let is_due = |job: &QueuedCall| job.wait.is_none_or(|wait| wait.next <= now);
         match self.parked.iter().position(is_due) {
             Some(at) => Some(self.parked.swap_remove(at)),
             None => self.ready.pop_front(),
@@ -138,23 +137,23 @@ struct Shared {
     woken: AtomicBool,
     /// The session is over.
     ended: AtomicBool,
-    /// Held as long as anything of the session runs. Only the mutex makes it shareable.
+    /// Held while anything of the session runs. The mutex makes it shareable.
     _permit: Arc<Mutex<Permit>>,
 }
 
 /// The pipeline's end of the queue.
 #[derive(Debug)]
-pub(crate) struct PathThreads {
+pub(crate) struct CallWorkers {
     shared: Arc<Shared>,
-    done: mpsc::Receiver<Done>,
+    done: mpsc::Receiver<CallProgress>,
     /// For further threads.
-    teller: mpsc::Sender<Done>,
+    teller: mpsc::Sender<CallProgress>,
     workers: Vec<Worker>,
-    /// Calls that are carried out or wait for a thread.
+    /// Calls that run or wait for a worker.
     running: BTreeMap<CallId, Arc<AtomicBool>>,
 }
 
-impl PathThreads {
+impl CallWorkers {
     #[expect(
         clippy::too_many_arguments,
         reason = "all that the threads of a session share"
@@ -200,7 +199,7 @@ impl PathThreads {
         self.running.len().saturating_sub(parked) < JOBS_MAX
     }
 
-    /// Has a call carried out.
+    /// Queues a call.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -222,7 +221,7 @@ impl PathThreads {
         self.shared
             .queue()
             .ready
-            .push_back(Job { work, stop, wait });
+            .push_back(QueuedCall { work, stop, wait });
         self.shared.added.notify_one();
         Ok(())
     }
@@ -232,7 +231,7 @@ impl PathThreads {
         let make = move || {
             let ids = assume_ids(shared.ids.as_ref());
             shared.party.enter();
-            PathTask { shared, done, ids }
+            CallTask { shared, done, ids }
         };
         let Shared {
             environment,
@@ -250,7 +249,7 @@ impl PathThreads {
     }
 
     /// What was done since the last call.
-    pub(crate) fn completion(&mut self) -> Option<Done> {
+    pub(crate) fn completion(&mut self) -> Option<CallProgress> {
         let done = match self.done.try_recv() {
             Ok(done) => done,
             Err(_) => {
@@ -259,7 +258,7 @@ impl PathThreads {
                 self.done.try_recv().ok()?
             }
         };
-        if let Done::Finished { id, .. } | Done::Paused { id } = &done {
+        if let CallProgress::Finished { id, .. } | CallProgress::Paused { id } = &done {
             self.running.remove(id);
         }
         Some(done)
@@ -281,7 +280,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn park(&self, job: Job) {
+    fn park(&self, job: QueuedCall) {
         self.parked.fetch_add(1, Ordering::SeqCst);
         self.queue().parked.push(job);
         // Whoever waits for a job has to wake in time for this one.
@@ -296,20 +295,20 @@ fn wake(shared: &Shared) {
 }
 
 /// Tells the pipeline. If the session is over nobody listens.
-fn tell(shared: &Shared, done: &mpsc::Sender<Done>, what: Done) {
+fn tell(shared: &Shared, done: &mpsc::Sender<CallProgress>, what: CallProgress) {
     let _ = done.send(what);
     wake(shared);
 }
 
 /// One thread.
-struct PathTask {
+struct CallTask {
     shared: Arc<Shared>,
-    done: mpsc::Sender<Done>,
+    done: mpsc::Sender<CallProgress>,
     /// Whether it may touch the store.
     ids: Result<(), Fault>,
 }
 
-impl Task for PathTask {
+impl Task for CallTask {
     fn turn(&mut self) -> Turn {
         let now = self.shared.environment.now();
         let mut queue = self.shared.queue();
@@ -351,9 +350,9 @@ impl Task for PathTask {
     }
 }
 
-impl PathTask {
-    /// Goes on with a job; `None` if it is parked again.
-    fn step(&self, mut job: Job, now: Instant) -> Option<Done> {
+impl CallTask {
+    /// Runs a call, or a step of it; `None` if it is parked again.
+    fn step(&self, mut job: QueuedCall, now: Instant) -> Option<CallProgress> {
         let shared = &self.shared;
         let id = job.work.id;
         match (&self.ids, &job.work.call) {
@@ -376,16 +375,16 @@ impl PathTask {
                         let wait = job.wait.map(|wait| wait.go_on(now));
                         job.wait = Some(wait.unwrap_or_else(|| Wait::begin(now, patience)));
                         shared.park(job);
-                        begun.then_some(Done::Parked)
+                        begun.then_some(CallProgress::Parked)
                     }
                 }
             }
-            (Ok(()), _) => Some(carry_out(shared, &job.work, &job.stop, &self.done)),
+            (Ok(()), _) => Some(call_store(shared, &job.work, &job.stop, &self.done)),
         }
     }
 }
 
-/// The end of a call that read so many bytes by itself. It is paid for here: the session may be
+/// Ends a call that read `passed` bytes. Its cost is charged here, since the session may be
 /// over before the call is.
 fn finished(
     shared: &Shared,
@@ -393,7 +392,7 @@ fn finished(
     id: CallId,
     passed: u64,
     answer: Result<Answer, Fault>,
-) -> Done {
+) -> CallProgress {
     let mut is_charged = false;
     if let Some(rate) = &shared.rate {
         let bytes = cost(call, passed, &answer);
@@ -402,26 +401,26 @@ fn finished(
             rate.charge(bytes, shared.environment.now());
         }
     }
-    Done::Finished {
+    CallProgress::Finished {
         id,
         answer,
         is_charged,
     }
 }
 
-fn carry_out(
+fn call_store(
     shared: &Arc<Shared>,
     work: &Work,
     stop: &AtomicBool,
-    done: &mpsc::Sender<Done>,
-) -> Done {
+    done: &mpsc::Sender<CallProgress>,
+) -> CallProgress {
     let id = work.id;
     let mut left = work.parts_max;
     let mut paused = false;
     let mut part = |answer| {
         if left > 0 && !paused {
             left -= 1;
-            tell(shared, done, Done::Part { id, answer });
+            tell(shared, done, CallProgress::Part { id, answer });
         } else {
             // It went on although it was told not to, or gives parts where there are none.
             paused = true;
@@ -445,7 +444,7 @@ fn carry_out(
     let call = || shared.store.call(&work.call, &mut part);
     let (answer, passed) = watched(look, || guarded(operation, call));
     match answer {
-        Ok(_) if paused => Done::Paused { id },
+        Ok(_) if paused => CallProgress::Paused { id },
         // After a panic a listing isn't gone on with, also if it had to pause.
         answer => finished(shared, &work.call, id, passed, answer.flatten()),
     }
