@@ -1,4 +1,4 @@
-//! What a pipeline is told from outside, and what it tells.
+//! The commands of a session's user to its pipeline, and the events that come back.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -18,51 +18,50 @@ use crate::security::Permit;
 /// The token of events that only wake the pipeline.
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
 
-/// An order to a pipeline.
+/// A command to a pipeline.
 #[derive(Debug)]
 pub enum Command {
-    /// Nobody wants the (rest of the) answer to the call of this number (initiator only). What it
-    /// changes it may change all the same; one that was not made yet isn't made.
+    /// Drops the rest of the answer to the call with this number (initiator only). A call that was
+    /// not sent yet is not made; one that was sent may still change something.
     Abandon(u64),
     /// Breaks a channel without warning, as a failing network would.
     BreakChannel,
-    /// Makes a path call (initiator only). Beyond what the session may have unanswered, calls wait
-    /// here.
-    Call(CallJob),
-    /// Ends a transfer; durable ranges stay.
+    /// Makes a path call (initiator only). When all slots of the session are in use, it waits.
+    Call(CallSpec),
+    /// Cancels a transfer; durable ranges stay.
     Cancel(FileId),
-    /// Ends the session when its files and its calls are done. Listings end at once, since their
-    /// users may not go on.
+    /// Ends the session when its transfers and calls have ended. Listings end at once, since their
+    /// users may never read on.
     Close,
-    /// Takes no further file, and ends the session when its files are done or after this time.
+    /// Refuses new files, and ends the session when its transfers have ended or after this time.
     Drain(Duration),
-    /// A channel that passed the opening exchange and wants to join (acceptor only).
+    /// Adds a channel that has passed the opening exchange (acceptor only).
     Join {
         /// The channel.
         stream: Box<dyn Stream>,
-        /// The number it asks for.
+        /// The index that it asks for.
         channel: ChannelIndex,
-        /// Bytes that came after its JOIN.
+        /// Bytes received after its JOIN.
         input: Vec<u8>,
-        /// Bytes of the opening exchange that its transport didn't take yet.
+        /// Bytes of the opening exchange that are still to be written.
         output: Vec<u8>,
-        /// Held as long as the channel.
+        /// Held while the channel is open.
         permit: Option<Permit>,
     },
     /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,
-    /// Packs are going to be moved: opens the channels for them meanwhile (initiator only).
+    /// Opens the channels that packs need, before the first pack is ready (initiator only).
     PreparePacks,
-    /// Changes how payload travels from now on, in both directions (initiator only).
+    /// Changes the protection of payload from now on, in both directions (initiator only).
     Protect(Level),
     /// Starts a transfer (initiator only).
-    Start(Box<Job>),
-    /// The user is done with one part, other than the last, of the answer to the call of this
-    /// number (initiator only): a further one may come.
+    Start(Box<TransferSpec>),
+    /// The user has consumed one part, other than the last, of the answer to the call with this
+    /// number (initiator only). The peer may send another one.
     Took(u64),
 }
 
-/// The sending end of a pipeline's orders. Cheap to clone.
+/// The sending end of a pipeline's command queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Commands {
     sender: mpsc::Sender<Command>,
@@ -75,10 +74,10 @@ impl Commands {
         (Self { sender, notifier }, receiver)
     }
 
-    /// Gives an order.
+    /// Sends a command.
     ///
     /// # Errors
-    /// The order, if the session has ended.
+    /// The command, if the session has ended.
     pub fn send(&self, command: Command) -> Result<(), Command> {
         self.sender.send(command).map_err(|e| e.0)?;
         self.notifier.notify(Event {
@@ -90,14 +89,14 @@ impl Commands {
     }
 }
 
-/// A path call to make.
+/// A call to make: the parameters of [`Command::Call`].
 #[derive(Debug)]
-pub struct CallJob {
-    /// Its number in the session: no other call has it.
+pub struct CallSpec {
+    /// A number that no other call of the session has.
     pub number: u64,
-    /// What is asked.
+    /// The call.
     pub call: Call,
-    /// Where the answer is told.
+    /// Receives the parts of the answer.
     pub parts: mailbox::Sender<CallPart>,
 }
 
@@ -106,98 +105,99 @@ pub struct CallJob {
 pub struct CallPart {
     /// The part, or why there is none. A fault is always the last.
     pub answer: Result<Answer, Fault>,
-    /// Nothing follows. Of all others [`Command::Took`] has to be told when they were used.
+    /// No further part follows. Every other part is to be reported by [`Command::Took`] once it is
+    /// consumed.
     pub last: bool,
 }
 
-/// A transfer to start.
+/// A transfer to start: the parameters of [`Command::Start`].
 #[derive(Debug)]
-pub struct Job {
-    /// Its number in the session: unused and above all earlier ones.
+pub struct TransferSpec {
+    /// Its number in the session, above all earlier ones.
     pub file: FileId,
     /// First byte of the source.
     pub offset: u64,
-    /// Number of bytes; `None` up to the end.
+    /// Number of bytes; `None` for all up to the end.
     pub length: Option<u64>,
-    /// Ends it after this time as if the source had ended.
+    /// Ends the transfer after this time as if the source had ended.
     pub duration: Option<Duration>,
-    /// Most bytes a second; `None` for no bound.
+    /// Largest number of bytes per second; `None` for no limit.
     pub rate_bytes_per_s_max: Option<u64>,
     /// The whole-file digest.
     pub digest: DigestKind,
     /// Replace a target that exists.
     pub overwrite: bool,
-    /// What becomes of a journal.
+    /// Whether to resume from a journal.
     pub resume: Resume,
-    /// Write nothing.
+    /// Check everything and write nothing.
     pub dry_run: bool,
-    /// The direction and its ends.
-    pub kind: JobKind,
-    /// Where progress and the end are told.
+    /// The direction, the source and the target.
+    pub kind: TransferKind,
+    /// Receives the progress and the end.
     pub events: mailbox::Sender<TransferEvent>,
 }
 
 /// The direction of a transfer.
 #[derive(Debug)]
-pub enum JobKind {
-    /// From the acceptor to here.
-    Download(DownloadJob),
-    /// From here to the acceptor.
-    Upload(UploadJob),
+pub enum TransferKind {
+    /// From the acceptor to the initiator.
+    Download(DownloadSpec),
+    /// From the initiator to the acceptor.
+    Upload(UploadSpec),
 }
 
-/// A source here, a path there.
+/// A local source and a remote path.
 #[derive(Debug)]
-pub struct UploadJob {
-    /// What to send.
+pub struct UploadSpec {
+    /// The local source.
     pub source: Box<dyn Source>,
-    /// Its path or name here, for faults.
+    /// Its path or name, for faults.
     pub source_path: Vec<u8>,
-    /// Path of the target at the acceptor.
+    /// Path of the target in the acceptor's store.
     pub target: Vec<u8>,
-    /// Name to use if the target is a directory; empty for none.
+    /// File name if the target is a directory; may be empty.
     pub name: Vec<u8>,
-    /// The source is a pack, to be carried out beneath `target`.
+    /// The source is a pack, to be written beneath `target`.
     pub pack: bool,
-    /// Of a pack: its files may get their names before they are durable.
+    /// For a pack: its files may get their names before they are durable.
     pub relaxed: bool,
 }
 
-/// A path there, a store here.
+/// A remote path and a local store.
 #[derive(Debug)]
-pub struct DownloadJob {
-    /// Path of the source at the acceptor.
+pub struct DownloadSpec {
+    /// Path of the source in the acceptor's store.
     pub source: Vec<u8>,
-    /// Where the target is opened.
+    /// The local store that opens the target.
     pub store: Arc<dyn Store>,
-    /// Its path there.
+    /// Path of the target in that store.
     pub target: Vec<u8>,
-    /// Name to use if the target is a directory; empty for none.
+    /// File name if the target is a directory; may be empty.
     pub name: Vec<u8>,
-    /// What to fetch of beneath `source` as a pack, to be carried out beneath `target`.
-    pub wish: Option<PackRequest>,
+    /// Fetches these names beneath `source` as a pack, to be written beneath `target`.
+    pub pack_request: Option<PackRequest>,
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that arrived (or were there already).
+    /// Bytes that have arrived, those of an earlier attempt included.
     pub bytes: u64,
     /// Bytes in all, if known.
     pub bytes_total: Option<u64>,
-    /// Of `bytes`, those that an earlier attempt had made durable.
+    /// The part of `bytes` that an earlier attempt had made durable.
     pub resumed_bytes: u64,
-    /// Channels that are alive now.
+    /// Channels that are open now.
     pub channels: u32,
 }
 
-/// What held a transfer back for most of its time.
+/// The bottleneck of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitedBy {
-    /// The network, or the processors that move bytes through it.
+    /// The network, or the processors that serve it.
     Network,
-    /// The rate that the user asked for.
+    /// The user's rate limit.
     RateLimit,
     /// Reading the source.
     SourceRead,
@@ -205,17 +205,17 @@ pub enum LimitedBy {
     TargetWrite,
 }
 
-/// What came of a transfer.
+/// The result of a successful transfer.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Bytes of the transfer, those of an earlier attempt included.
     pub bytes: u64,
-    /// From the order, or from the end of the transfer before it if that was later, to the
+    /// From the command, or from the end of the previous transfer if that was later, to the
     /// publication. Zero for a dry run.
     pub elapsed: Duration,
-    /// Most channels that were alive at once, without those that were leaving.
+    /// Largest number of channels open at once, without those that were leaving.
     pub channels: u32,
-    /// Bytes that were durable already and weren't sent again.
+    /// Bytes that were already durable and were not sent again.
     pub resumed_bytes: u64,
     /// Bytes that were sent more than once.
     pub retransmitted_bytes: u64,
@@ -223,17 +223,17 @@ pub struct Outcome {
     pub digest: DigestValue,
     /// Path of the target.
     pub target: Vec<u8>,
-    /// What held it back.
+    /// The bottleneck.
     pub limited_by: LimitedBy,
-    /// Of a pack, what wasn't carried out.
+    /// For a pack: the entries that failed.
     pub failures: Failures,
 }
 
-/// What a transfer tells.
+/// An event of a transfer.
 #[derive(Debug)]
 pub enum TransferEvent {
-    /// It goes on; at most ten times a second.
+    /// Progress, at most ten times a second.
     Progress(Progress),
-    /// It has ended. Nothing follows.
+    /// The end. Nothing follows.
     Ended(Result<Outcome, Fault>),
 }

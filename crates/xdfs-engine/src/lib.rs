@@ -42,8 +42,8 @@ mod store_workers;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, Access};
 pub use command::{
-    CallJob, CallPart, Command, Commands, DownloadJob, Job, LimitedBy, Outcome, Progress,
-    TransferEvent, UploadJob,
+    CallPart, CallSpec, Command, Commands, DownloadSpec, LimitedBy, Outcome, Progress,
+    TransferEvent, TransferSpec, UploadSpec,
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;

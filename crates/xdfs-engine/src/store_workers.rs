@@ -176,7 +176,7 @@ enum StoreJob {
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        wish: PackRequest,
+        pack_request: PackRequest,
     },
     /// Write the entries of a pack that has arrived.
     WritePack { file: FileId, pack: ArrivingPack },
@@ -312,13 +312,13 @@ impl StoreWorkers {
         file: FileId,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        wish: PackRequest,
+        pack_request: PackRequest,
     ) -> Result<(), Fault> {
         self.submit(StoreJob::ReadPack {
             file,
             store,
             root,
-            wish,
+            pack_request,
         })
     }
 
@@ -484,11 +484,11 @@ impl StoreTask {
                 file,
                 store,
                 root,
-                wish,
+                pack_request,
             } => {
                 let pack = self.ids.clone().and_then(|()| {
                     let mut writer = PackWriter::new(self.spares.take(0), PACK_BYTES_MAX);
-                    let read = || store.read_pack(&root, &wish, &mut writer);
+                    let read = || store.read_pack(&root, &pack_request, &mut writer);
                     let result = guarded("make a pack", read).flatten();
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();

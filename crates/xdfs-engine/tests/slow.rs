@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use xdfs_engine::command::JobKind;
+use xdfs_engine::command::TransferKind;
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
-    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, DownloadJob, Job,
-    Outcome, Pipeline, TransferEvent, UploadJob,
+    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, DownloadSpec,
+    Outcome, Pipeline, TransferEvent, TransferSpec, UploadSpec,
 };
 use xdfs_proto::frame::{Level, Resume, Start};
 use xdfs_proto::{DigestKind, Fault, FileId, Limits};
@@ -224,7 +224,7 @@ impl Scene {
             false => (path.to_vec(), target),
         };
         let kind = match uploads {
-            true => JobKind::Upload(UploadJob {
+            true => TransferKind::Upload(UploadSpec {
                 source: self.here.open_source(&source).unwrap(),
                 source_path: source,
                 target,
@@ -232,15 +232,15 @@ impl Scene {
                 pack: false,
                 relaxed: false,
             }),
-            false => JobKind::Download(DownloadJob {
+            false => TransferKind::Download(DownloadSpec {
                 source,
                 store: Arc::clone(&self.here) as Arc<dyn Store>,
                 target,
                 name: Vec::new(),
-                wish: None,
+                pack_request: None,
             }),
         };
-        let job = Job {
+        let job = TransferSpec {
             file: FileId(self.files),
             offset: 0,
             length: None,

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use xdfs_engine::command::JobKind;
+use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::mailbox;
-use xdfs_engine::{Command, DownloadJob, Job, UploadJob};
+use xdfs_engine::{Command, DownloadSpec, TransferSpec, UploadSpec};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
@@ -96,7 +96,7 @@ impl Client {
         let ends = (is_file && options.resume).then(|| self.ends(true, paths, options));
         let transfer = self.start(
             options,
-            JobKind::Upload(UploadJob {
+            TransferKind::Upload(UploadSpec {
                 source,
                 source_path,
                 target: target.to_vec(),
@@ -130,12 +130,12 @@ impl Client {
         let ends = (is_file && options.resume).then(|| self.ends(false, paths, options));
         let transfer = self.start(
             options,
-            JobKind::Download(DownloadJob {
+            TransferKind::Download(DownloadSpec {
                 source: source.to_vec(),
                 store,
                 target,
                 name,
-                wish: None,
+                pack_request: None,
             }),
         )?;
         Ok(transfer.between(ends))
@@ -155,7 +155,7 @@ impl Client {
     ) -> Result<Transfer, Fault> {
         self.start(
             options,
-            JobKind::Upload(UploadJob {
+            TransferKind::Upload(UploadSpec {
                 source: store.open_source(source)?,
                 source_path: source.to_vec(),
                 target: target.to_vec(),
@@ -180,12 +180,12 @@ impl Client {
     ) -> Result<Transfer, Fault> {
         self.start(
             options,
-            JobKind::Download(DownloadJob {
+            TransferKind::Download(DownloadSpec {
                 source: source.to_vec(),
                 store,
                 target: target.to_vec(),
                 name: last_part(source),
-                wish: None,
+                pack_request: None,
             }),
         )
     }
@@ -228,11 +228,11 @@ impl Client {
     pub(crate) fn start(
         &self,
         options: &TransferOptions,
-        kind: JobKind,
+        kind: TransferKind,
     ) -> Result<Transfer, Fault> {
         let remote = match &kind {
-            JobKind::Download(job) => &job.source,
-            JobKind::Upload(job) => &job.target,
+            TransferKind::Download(spec) => &spec.source,
+            TransferKind::Upload(spec) => &spec.target,
         };
         if remote.len() > self.path_bytes_max {
             let cause = format!("it is longer than {} bytes", self.path_bytes_max);
@@ -250,7 +250,7 @@ impl Client {
             );
         }
         let (events, mailbox) = mailbox();
-        let job = Job {
+        let spec = TransferSpec {
             file,
             offset: options.offset,
             length: options.length,
@@ -268,7 +268,7 @@ impl Client {
             events,
         };
         let Session { commands, end, .. } = &self.session;
-        let started = commands.send(Command::Start(Box::new(job)));
+        let started = commands.send(Command::Start(Box::new(spec)));
         started.map_err(|_| end.fault())?;
         let commands = commands.clone();
         let cancel = move || {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
-use xdfs_engine::{CallJob, CallPart, Command, Commands};
+use xdfs_engine::{CallPart, CallSpec, Command, Commands};
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
 
@@ -50,13 +50,13 @@ impl Caller {
         let (sender, parts) = mailbox();
         let listing = matches!(call, Call::List { .. });
         let course = Course::new(&call, self.listed_bytes_max);
-        let job = CallJob {
+        let spec = CallSpec {
             number,
             call,
             parts: sender,
         };
         self.commands
-            .send(Command::Call(job))
+            .send(Command::Call(spec))
             .map_err(|_| self.end.fault())?;
         Ok(Running {
             caller: self.clone(),

@@ -14,7 +14,7 @@ use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 use super::Pipeline;
 use super::faults::{mark_session_end, shutting_down};
 use crate::call_workers::{CallProgress, CallWorkers};
-use crate::command::{CallJob, CallPart};
+use crate::command::{CallPart, CallSpec};
 use crate::cost::is_costly;
 use crate::environment::Worker;
 use crate::kernel::Kernel;
@@ -46,7 +46,7 @@ enum Side {
 struct Making {
     call_client: CallClient,
     /// Calls that the machine has no room for, or that the session isn't open for.
-    waiting: BTreeMap<u64, CallJob>,
+    waiting: BTreeMap<u64, CallSpec>,
     /// Calls whose answer somebody waits for.
     made: BTreeMap<CallId, Made>,
     ids: BTreeMap<u64, CallId>,
@@ -135,16 +135,16 @@ impl Calls {
     }
 
     /// Makes a call (initiator).
-    pub(super) fn call(&mut self, job: CallJob, is_closing: bool) {
+    pub(super) fn call(&mut self, spec: CallSpec, is_closing: bool) {
         let Side::Initiator(making) = &mut self.side else {
             return;
         };
         if is_closing {
-            refuse(&job, &closed(&job.call));
+            refuse(&spec, &closed(&spec.call));
             return;
         }
         self.due = true;
-        making.waiting.insert(job.number, job);
+        making.waiting.insert(spec.number, spec);
     }
 
     /// The user is done with a part (initiator).
@@ -176,9 +176,9 @@ impl Calls {
         };
         let is_listing = |call: &Call| matches!(call, Call::List { .. });
         let mut ended = Vec::new();
-        for job in making.waiting.values().filter(|j| is_listing(&j.call)) {
-            refuse(job, &closed(&job.call));
-            ended.push(job.number);
+        for spec in making.waiting.values().filter(|j| is_listing(&j.call)) {
+            refuse(spec, &closed(&spec.call));
+            ended.push(spec.number);
         }
         for made in making.made.values().filter(|m| m.listing) {
             let fault = Fault::new(Code::Cancelled, "list a directory", "the session is closed");
@@ -201,8 +201,8 @@ impl Calls {
                 {
                     making.give_out(id, answer, last);
                 }
-                for job in making.waiting.values() {
-                    refuse(job, fault);
+                for spec in making.waiting.values() {
+                    refuse(spec, fault);
                 }
                 Vec::new()
             }
@@ -262,9 +262,9 @@ impl Making {
     fn next_frame(&mut self) -> Option<Frame> {
         loop {
             while self.call_client.has_room()
-                && let Some((_, job)) = self.waiting.pop_first()
+                && let Some((_, spec)) = self.waiting.pop_first()
             {
-                self.make(job);
+                self.make(spec);
             }
             match self.call_client.poll_output()? {
                 call_client::Output::Part { id, answer, last } => self.give_out(id, answer, last),
@@ -274,12 +274,12 @@ impl Making {
         }
     }
 
-    fn make(&mut self, job: CallJob) {
-        let CallJob {
+    fn make(&mut self, spec: CallSpec) {
+        let CallSpec {
             number,
             call,
             parts,
-        } = job;
+        } = spec;
         let listing = matches!(call, Call::List { .. });
         match self.call_client.call(call) {
             Ok(id) => {
@@ -346,12 +346,12 @@ fn tell(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, last: 
 }
 
 /// Ends a call that was not made.
-pub(super) fn refuse(job: &CallJob, fault: &Fault) {
+pub(super) fn refuse(spec: &CallSpec, fault: &Fault) {
     let mut fault = fault.clone();
     if fault.path.is_empty() {
-        fault = fault.path(job.call.path());
+        fault = fault.path(spec.call.path());
     }
-    tell(&job.parts, Err(fault), true);
+    tell(&spec.parts, Err(fault), true);
 }
 
 fn closed(call: &Call) -> Fault {

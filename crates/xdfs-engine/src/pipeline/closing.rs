@@ -170,10 +170,10 @@ impl<K: Kernel> Pipeline<K> {
     fn refuse_commands(&self, fault: &Fault) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Start(job) => {
-                    let _ = job.events.send(TransferEvent::Ended(Err(fault.clone())));
+                Command::Start(spec) => {
+                    let _ = spec.events.send(TransferEvent::Ended(Err(fault.clone())));
                 }
-                Command::Call(job) => refuse(&job, fault),
+                Command::Call(spec) => refuse(&spec, fault),
                 // It was handed over while the session ended.
                 Command::Join {
                     stream,

@@ -35,7 +35,7 @@ impl<K: Kernel> Pipeline<K> {
                         self.channel_gone(slot, Some(&fault));
                     }
                 }
-                Command::Call(job) => self.calls.call(job, self.ending.is_draining()),
+                Command::Call(spec) => self.calls.call(spec, self.ending.is_draining()),
                 Command::Cancel(file) => {
                     let fault =
                         Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
@@ -70,7 +70,7 @@ impl<K: Kernel> Pipeline<K> {
                 },
                 Command::PreparePacks => self.pick_channels(Moved::Packs),
                 Command::Protect(level) => self.want_level(level),
-                Command::Start(job) => self.start(*job),
+                Command::Start(spec) => self.start(*spec),
                 Command::Took(number) => self.calls.took(number),
             }
         }
@@ -230,8 +230,8 @@ impl<K: Kernel> Pipeline<K> {
             )
             // The word that others are done may be on its way, or lost with a channel.
             .retry(Retry::AfterMs(100)))
-        } else if let Some(wish) = request.pack.take() {
-            match self.read_pack(request.clone(), wish) {
+        } else if let Some(pack_request) = request.pack.take() {
+            match self.read_pack(request.clone(), pack_request) {
                 Ok(()) => return,
                 Err(fault) => Err(fault),
             }

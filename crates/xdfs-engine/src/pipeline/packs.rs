@@ -49,14 +49,18 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Starts to read the pack that a downloading peer asks for (acceptor).
-    pub(super) fn read_pack(&mut self, request: Request, wish: PackRequest) -> Result<(), Fault> {
+    pub(super) fn read_pack(
+        &mut self,
+        request: Request,
+        pack_request: PackRequest,
+    ) -> Result<(), Fault> {
         let Role::Acceptor { store, .. } = &self.role else {
             return Ok(());
         };
         let (store, root) = (Arc::clone(store), request.path.clone());
         self.packs
             .threads
-            .submit_read_pack(request.file, store, root, wish)?;
+            .submit_read_pack(request.file, store, root, pack_request)?;
         self.transfers.begin_preparing(request);
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::path::Moved;
 use super::source::{OpenSource, Reader};
 use super::transfers::{Target, Transfer, permille};
 use super::{Pipeline, Role};
-use crate::command::{DownloadJob, Job, JobKind, Outcome, UploadJob};
+use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
 use crate::reader::SlowReader;
 use crate::storage::StorageJob;
@@ -23,17 +23,17 @@ use crate::store_workers::{SinkOutcome, open_or_check_sink};
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
-    pub(super) fn start(&mut self, job: Job) {
-        if let Some(rate) = job.rate_bytes_per_s_max {
+    pub(super) fn start(&mut self, spec: TransferSpec) {
+        if let Some(rate) = spec.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let transfer = Transfer::new(&job, self.now, self.bounds.waited());
-        self.transfers.start(job.file, transfer);
+        let transfer = Transfer::new(&spec, self.now, self.bounds.waited());
+        self.transfers.start(spec.file, transfer);
         if self.ending.has_ended() {
             return;
         }
-        match job.kind {
-            JobKind::Upload(UploadJob {
+        match spec.kind {
+            TransferKind::Upload(UploadSpec {
                 source,
                 source_path,
                 target,
@@ -42,24 +42,24 @@ impl<K: Kernel> Pipeline<K> {
                 relaxed,
             }) => {
                 let offer = Offer {
-                    file: job.file,
+                    file: spec.file,
                     path: target,
                     name,
                     length: None,
                     tag: SourceTag::default(),
                     mode: source.info().mode,
                     mtime_ns: source.info().mtime_ns,
-                    digest: job.digest,
-                    overwrite: job.overwrite,
-                    resume: job.resume,
-                    dry_run: job.dry_run,
+                    digest: spec.digest,
+                    overwrite: spec.overwrite,
+                    resume: spec.resume,
+                    dry_run: spec.dry_run,
                     pack,
                     sparse: source.info().sparse,
                     relaxed,
                 };
-                match self.open_offer(source, offer, job.offset, job.length, true) {
+                match self.open_offer(source, offer, spec.offset, spec.length, true) {
                     Ok(length) => {
-                        if let Some(transfer) = self.transfers.started_mut(job.file) {
+                        if let Some(transfer) = self.transfers.started_mut(spec.file) {
                             transfer.set_total(length);
                         }
                         if pack {
@@ -69,17 +69,21 @@ impl<K: Kernel> Pipeline<K> {
                         }
                     }
                     Err(fault) => {
-                        self.transfer_ended(job.file, Err(fault.path(source_path)));
+                        self.transfer_ended(spec.file, Err(fault.path(source_path)));
                     }
                 }
             }
-            JobKind::Download(DownloadJob { source, wish, .. }) => self.receiver.request(Request {
-                file: job.file,
+            TransferKind::Download(DownloadSpec {
+                source,
+                pack_request,
+                ..
+            }) => self.receiver.request(Request {
+                file: spec.file,
                 path: source,
-                offset: job.offset,
-                length: job.length,
-                digest: job.digest,
-                pack: wish,
+                offset: spec.offset,
+                length: spec.length,
+                digest: spec.digest,
+                pack: pack_request,
             }),
         }
     }

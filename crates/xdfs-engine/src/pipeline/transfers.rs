@@ -15,7 +15,7 @@ use xdfs_proto::{ByteRange, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Store};
 
 use super::source::OpenSource;
-use crate::command::{Job, JobKind, LimitedBy, Outcome, Progress, TransferEvent};
+use crate::command::{LimitedBy, Outcome, Progress, TransferEvent, TransferKind, TransferSpec};
 use crate::mailbox;
 use crate::pool::Buffer;
 use crate::store_workers::ArrivingPack;
@@ -327,26 +327,26 @@ pub(super) struct Transfer {
 
 impl Transfer {
     /// One that starts now. `waited` is for how long the session's own bound has held bytes back.
-    pub(super) fn new(job: &Job, now: Duration, waited: Duration) -> Self {
-        let target = match &job.kind {
-            JobKind::Upload(_) => None,
-            JobKind::Download(download) => Some(Target {
+    pub(super) fn new(spec: &TransferSpec, now: Duration, waited: Duration) -> Self {
+        let target = match &spec.kind {
+            TransferKind::Upload(_) => None,
+            TransferKind::Download(download) => Some(Target {
                 store: Arc::clone(&download.store),
                 path: download.target.clone(),
                 name: download.name.clone(),
             }),
         };
         Self {
-            events: job.events.clone(),
+            events: spec.events.clone(),
             started: now,
-            until: job.duration.map(|d| now + d),
+            until: spec.duration.map(|d| now + d),
             last_progress: now,
             waited_before: waited,
-            dry_run: job.dry_run,
+            dry_run: spec.dry_run,
             target,
-            overwrite: job.overwrite,
-            resume: job.resume,
-            offset: job.offset,
+            overwrite: spec.overwrite,
+            resume: spec.resume,
+            offset: spec.offset,
             path: Vec::new(),
             resumed_bytes: 0,
             bytes_total: None,

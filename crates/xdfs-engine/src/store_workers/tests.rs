@@ -63,13 +63,13 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
             other => panic!("{other:?}"),
         }
     }
-    let wish = PackRequest {
+    let pack_request = PackRequest {
         keep: xdfs_proto::pack::Keep::default(),
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
     };
     threads
-        .submit_read_pack(FileId(1), store, Vec::new(), wish)
+        .submit_read_pack(FileId(1), store, Vec::new(), pack_request)
         .unwrap();
     match next(&mut threads) {
         StoreCompletion::PackRead { pack, .. } => {

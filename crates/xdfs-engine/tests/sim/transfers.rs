@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use xdfs_engine::command::JobKind;
+use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
-use xdfs_engine::{DownloadJob, Job, Outcome, PackSource, Spares, TransferEvent, UploadJob};
+use xdfs_engine::{DownloadSpec, TransferSpec, Outcome, PackSource, Spares, TransferEvent, UploadSpec};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::pack::{Content, Entry, Keep, Metadata, PACK_BYTES_MAX, PackRequest, PackWriter};
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry};
@@ -133,11 +133,11 @@ impl Moved {
     ///
     /// # Errors
     /// The source can't be opened.
-    pub(crate) fn job(&mut self, file: FileId, stores: &Stores<'_>) -> Result<Job, Fault> {
+    pub(crate) fn job(&mut self, file: FileId, stores: &Stores<'_>) -> Result<TransferSpec, Fault> {
         self.tries += 1;
         let here = stores.here;
         let (path, is_upload) = (self.path.clone(), self.is_upload);
-        let upload = |source, source_path, pack| UploadJob {
+        let upload = |source, source_path, pack| UploadSpec {
             source,
             source_path,
             target: path.clone(),
@@ -145,7 +145,7 @@ impl Moved {
             pack,
             relaxed: false,
         };
-        let download = |source, wish| DownloadJob {
+        let download = |source, wish| DownloadSpec {
             source,
             store: Arc::new(here.clone()),
             target: path.clone(),
@@ -155,23 +155,23 @@ impl Moved {
         let kind = match &mut self.what {
             What::File if is_upload => {
                 let source = here.open_source(&path)?;
-                JobKind::Upload(upload(source, path.clone(), false))
+                TransferKind::Upload(upload(source, path.clone(), false))
             }
-            What::File => JobKind::Download(download(path.clone(), None)),
+            What::File => TransferKind::Download(download(path.clone(), None)),
             What::Pack(pack) => {
                 let root = Pack::root(&path);
                 pack.asked.clone_from(&pack.left);
                 if is_upload {
                     let source = Box::new(pack.source(&root, here));
-                    JobKind::Upload(upload(source, root, true))
+                    TransferKind::Upload(upload(source, root, true))
                 } else {
-                    JobKind::Download(download(root, Some(pack.request())))
+                    TransferKind::Download(download(root, Some(pack.request())))
                 }
             }
         };
         let (events, receiver) = mailbox();
         self.events = Some((file, receiver));
-        Ok(Job {
+        Ok(TransferSpec {
             file,
             offset: 0,
             length: None,

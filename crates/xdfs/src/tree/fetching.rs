@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use xdfs_engine::DownloadJob;
-use xdfs_engine::command::JobKind;
+use xdfs_engine::DownloadSpec;
+use xdfs_engine::command::TransferKind;
 use xdfs_proto::pack::{PACK_REQUEST_BYTES_MAX, PackRequest};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
@@ -117,19 +117,19 @@ impl TreeRun<'_> {
         inspector: Arc<PackInspector>,
         overwrite: bool,
     ) -> Result<MovingPack, Fault> {
-        let job = DownloadJob {
+        let job = DownloadSpec {
             source: self.source.root().to_vec(),
             store: Arc::clone(&inspector) as Arc<dyn Store>,
             target: self.target.root().to_vec(),
             name: Vec::new(),
-            wish: Some(PackRequest {
+            pack_request: Some(PackRequest {
                 keep: self.options.keep(),
                 file_bytes_max: SMALL_BYTES_MAX,
                 names: inspector.names.clone(),
             }),
         };
         let options = self.pack_options(overwrite);
-        let transfer = self.client.start(&options, JobKind::Download(job))?;
+        let transfer = self.client.start(&options, TransferKind::Download(job))?;
         Ok(MovingPack {
             transfer: PackTransfer::Moving(Box::new(transfer)),
             items: Vec::new(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use xdfs_engine::command::JobKind;
-use xdfs_engine::{DownloadJob, UploadJob};
+use xdfs_engine::command::TransferKind;
+use xdfs_engine::{DownloadSpec, UploadSpec};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
@@ -164,19 +164,19 @@ impl TreeRun<'_> {
         // A directory that stands there is no place for it.
         let name = Vec::new();
         let kind = if self.source.is_remote() {
-            JobKind::Download(DownloadJob {
+            TransferKind::Download(DownloadSpec {
                 source: source_path,
                 store: self.target.beneath()?,
                 target,
                 name,
-                wish: None,
+                pack_request: None,
             })
         } else {
             let source = LocalStore::unrooted().open_source(&source_path)?;
             let info = source.info();
             let size = info.length.unwrap_or(0);
             *item = Item::large(std::mem::take(&mut item.path), size, info.mtime_ns);
-            JobKind::Upload(UploadJob {
+            TransferKind::Upload(UploadSpec {
                 source,
                 source_path,
                 target,

@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs_engine::command::JobKind;
-use xdfs_engine::{PackSource, Spares, UploadJob};
+use xdfs_engine::command::TransferKind;
+use xdfs_engine::{PackSource, Spares, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Root;
@@ -629,7 +629,7 @@ impl<'a> TreeRun<'a> {
         let root = self.target.root();
         let relaxed = self.options.durability == Durability::None;
         let transfer = if self.target.is_remote() {
-            let job = UploadJob {
+            let job = UploadSpec {
                 source: Box::new(PackSource::new(memory, length, self.spares.clone())),
                 source_path: self.source.root().to_vec(),
                 target: root.to_vec(),
@@ -638,7 +638,7 @@ impl<'a> TreeRun<'a> {
                 relaxed,
             };
             let options = self.pack_options(overwrite);
-            let transfer = self.client.start(&options, JobKind::Upload(job))?;
+            let transfer = self.client.start(&options, TransferKind::Upload(job))?;
             PackTransfer::Moving(Box::new(transfer))
         } else {
             // What is made here sets attributes and links, and has no content that waits.
