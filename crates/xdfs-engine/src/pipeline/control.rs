@@ -10,7 +10,7 @@ use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
 use super::faults::shutting_down;
-use super::path::Moved;
+use super::network_path::Workload;
 use super::transfers::{Transfer, permille};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
@@ -68,7 +68,7 @@ impl<K: Kernel> Pipeline<K> {
                         }
                     }
                 },
-                Command::PreparePacks => self.pick_channels(Moved::Packs),
+                Command::PreparePacks => self.pick_channels(Workload::Packs),
                 Command::Protect(level) => self.want_level(level),
                 Command::Start(spec) => self.start(*spec),
                 Command::Took(number) => self.calls.took(number),
@@ -93,8 +93,8 @@ impl<K: Kernel> Pipeline<K> {
     /// keeps what is in flight in the caches; on one that is long, or isn't measured yet, the
     /// sockets' buffers are the bound.
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
-        self.path.set_round_trip(round_trip);
-        let bound = if self.path.is_short() {
+        self.network_path.set_round_trip(round_trip);
+        let bound = if self.network_path.is_short() {
             self.limits.in_flight_bytes_max
         } else {
             u64::MAX
@@ -116,7 +116,7 @@ impl<K: Kernel> Pipeline<K> {
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
             Frame::Accept(ref accept) => {
-                if let Some(round_trip) = self.path.answered(accept.file, self.now) {
+                if let Some(round_trip) = self.network_path.answered(accept.file, self.now) {
                     self.set_round_trip(Some(round_trip));
                 }
                 self.sender.handle_frame(channel, frame, self.now)
@@ -321,7 +321,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
             sender::Output::Failed { file, fault } => {
-                self.path.ended(file);
+                self.network_path.ended(file);
                 self.transfers.close_source(file);
                 self.transfer_ended(file, Err(fault));
             }
@@ -333,7 +333,7 @@ impl<K: Kernel> Pipeline<K> {
                 store_wait_permille,
                 failures,
             } => {
-                self.path.ended(file);
+                self.network_path.ended(file);
                 let busy = self
                     .transfers
                     .close_source(file)
@@ -347,7 +347,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             sender::Output::Transmit(mut frame) => {
                 if let Frame::Offer(offer) = &frame {
-                    self.path.offered(offer.file, self.now);
+                    self.network_path.offered(offer.file, self.now);
                 }
                 if self.make_end_ready(&mut frame) {
                     self.transmit(frame);

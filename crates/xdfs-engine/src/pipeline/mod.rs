@@ -9,7 +9,7 @@
 //! - `channels`: its channels, and what each of them can do next.
 //! - `dialer`: which of them an initiator opens, and where they lead.
 //! - `parameters`: what the peers agreed on.
-//! - `path`: how long a round trip takes, and how many channels are picked for it.
+//! - `network_path`: the round-trip time, and the number of channels chosen for it.
 //! - `transfers`: the files that are moved, and what is known of each.
 //! - `source`: what one of them is read from.
 //! - `buffers`, `uniform`: memory for payload, and the block whose bytes are all zero.
@@ -37,10 +37,10 @@ mod deadline;
 mod dialer;
 mod faults;
 mod level;
+mod network_path;
 mod open;
 mod packs;
 mod parameters;
-mod path;
 mod receive;
 mod send;
 mod source;
@@ -80,10 +80,10 @@ use channels::Channels;
 use closing::Ending;
 pub use dialer::Dial;
 use dialer::Dialer;
+use network_path::NetworkPath;
 pub(crate) use open::no_such_session;
 use packs::Packs;
 use parameters::Parameters;
-use path::Path;
 use source::SlowSources;
 use timers::Timers;
 use transfers::Transfers;
@@ -156,7 +156,7 @@ pub struct Pipeline<K> {
     live_max: u32,
     timers: Timers,
     ending: Ending,
-    path: Path,
+    network_path: NetworkPath,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -271,7 +271,7 @@ impl<K: Kernel> Pipeline<K> {
             live_max: 0,
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
-            path: Path::default(),
+            network_path: NetworkPath::default(),
             limits,
         };
         pipeline.set_parameters(parameters);

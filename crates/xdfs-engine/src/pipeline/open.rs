@@ -31,7 +31,8 @@ pub(crate) fn no_such_session() -> Fault {
 impl<K: Kernel> Pipeline<K> {
     /// Takes a channel that is open into the session.
     pub(super) fn admit(&mut self, mut channel: Channel) {
-        self.path.see_channel(channel.stream.capabilities().local);
+        self.network_path
+            .see_channel(channel.stream.capabilities().local);
         if let Some(window) = self.parameters.window()
             && let Err(error) = channel.stream.set_window(window)
         {
@@ -181,7 +182,8 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(true) => {
                     channel.peer = channel.stream.peer();
-                    self.path.see_channel(channel.stream.capabilities().local);
+                    self.network_path
+                        .see_channel(channel.stream.capabilities().local);
                     let bare = channel.stream.protection().is_none();
                     if dialer.identity().is_some() && bare {
                         let cause = "the channel has no protection, though it is asked for";
@@ -334,7 +336,7 @@ impl<K: Kernel> Pipeline<K> {
     /// The time from the first bytes to their answer is a round trip of this path.
     fn measure_round_trip(&mut self) {
         if let Role::Initiator(dialer) = &self.role
-            && !self.path.is_measured()
+            && !self.network_path.is_measured()
         {
             self.now = self.elapsed();
             self.set_round_trip(Some(self.now.saturating_sub(dialer.asked_at())));

@@ -7,7 +7,7 @@ use xdfs_proto::pack::PackRequest;
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry, SourceTag};
 use xdfs_store::{PackHow, SinkRequest, Store};
 
-use super::path::Moved;
+use super::network_path::Workload;
 use super::transfers::Preparation;
 use super::{Pipeline, Role};
 use crate::environment::Worker;
@@ -140,7 +140,7 @@ impl<K: Kernel> Pipeline<K> {
             self.receiver
                 .opened(offer.file, root, self.parameters.block_size(), Vec::new());
         match opened {
-            Ok(()) => self.pick_channels(Moved::Packs),
+            Ok(()) => self.pick_channels(Workload::Packs),
             Err(fault) => self.receiver.fail(offer.file, fault),
         }
     }

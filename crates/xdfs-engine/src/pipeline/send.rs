@@ -118,7 +118,7 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         if let Frame::Offer(offer) = &offer {
-            self.path.offered(offer.file, self.now);
+            self.network_path.offered(offer.file, self.now);
         }
         if let Some(channel) = self.channels.get_mut(slot) {
             channel.push(&offer);

@@ -11,7 +11,7 @@ use xdfs_store::{OpenedSink, SinkRequest, Source};
 
 use super::buffers::PIECE_BYTES;
 use super::faults::mark_session_end;
-use super::path::Moved;
+use super::network_path::Workload;
 use super::source::{OpenSource, Reader};
 use super::transfers::{Target, Transfer, permille};
 use super::{Pipeline, Role};
@@ -63,9 +63,9 @@ impl<K: Kernel> Pipeline<K> {
                             transfer.set_total(length);
                         }
                         if pack {
-                            self.pick_channels(Moved::Packs);
+                            self.pick_channels(Workload::Packs);
                         } else {
-                            self.pick_channels(Moved::file(length));
+                            self.pick_channels(Workload::file(length));
                         }
                     }
                     Err(fault) => {
@@ -141,18 +141,18 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Picks the number of channels, where the user left it open (initiator): as soon as the path
     /// is known.
-    pub(super) fn pick_channels(&mut self, what: Moved) {
+    pub(super) fn pick_channels(&mut self, what: Workload) {
         if !matches!(self.role, Role::Initiator(_)) || self.explicit_channels() {
             return;
         }
-        if let Some(wanted) = self.path.pick_channels(what) {
+        if let Some(wanted) = self.network_path.pick_channels(what) {
             self.want_channels(wanted);
         }
     }
 
     /// Picks it for what was started before the path was known.
     pub(super) fn pick_channels_late(&mut self) {
-        for what in self.path.take_unpicked() {
+        for what in self.network_path.take_unpicked() {
             self.pick_channels(what);
         }
     }
@@ -265,7 +265,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         // Bytes that must go out in order gain nothing from many channels.
         if self.transfers.started(file).is_some() && !self.transfers.is_ordered(file) {
-            self.pick_channels(Moved::file(offer.length));
+            self.pick_channels(Workload::file(offer.length));
         }
         Ok(())
     }

@@ -17,14 +17,14 @@ const CHANNELS_PACKS: u32 = 4;
 
 /// What channels are picked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Moved {
+pub(super) enum Workload {
     /// A file of this length in bytes.
     File(u64),
     /// Packs of many small files.
     Packs,
 }
 
-impl Moved {
+impl Workload {
     /// One whose length nobody knows may be of any.
     pub(super) fn file(length: Option<u64>) -> Self {
         Self::File(length.unwrap_or(u64::MAX))
@@ -33,7 +33,7 @@ impl Moved {
 
 /// What is known of the path.
 #[derive(Debug, Default)]
-pub(super) struct Path {
+pub(super) struct NetworkPath {
     /// Both ends are on one machine.
     is_local: bool,
     /// Once it is measured.
@@ -41,10 +41,10 @@ pub(super) struct Path {
     /// The file whose answer measures it, and when it was offered.
     offered_at: Option<(FileId, Duration)>,
     /// What was started before the path was known.
-    unpicked: Vec<Moved>,
+    unpicked: Vec<Workload>,
 }
 
-impl Path {
+impl NetworkPath {
     /// A channel leads to this machine, or to another.
     pub(super) fn see_channel(&mut self, is_local: bool) {
         self.is_local |= is_local;
@@ -82,7 +82,7 @@ impl Path {
 
     /// The number of channels for what is moved; `None` before the path is known, which is when it
     /// is among what is picked late.
-    pub(super) fn pick_channels(&mut self, what: Moved) -> Option<u32> {
+    pub(super) fn pick_channels(&mut self, what: Workload) -> Option<u32> {
         if !self.is_local && !self.is_measured() {
             self.unpicked.push(what);
             return None;
@@ -90,11 +90,11 @@ impl Path {
         let is_short = self.is_short();
         Some(match what {
             // Within one machine further channels are no faster.
-            Moved::Packs if is_short => 1,
-            Moved::Packs => CHANNELS_PACKS,
-            Moved::File(length) if length <= ONE_CHANNEL_BYTES => 1,
-            Moved::File(_) if is_short => CHANNELS_SHORT,
-            Moved::File(length) => {
+            Workload::Packs if is_short => 1,
+            Workload::Packs => CHANNELS_PACKS,
+            Workload::File(length) if length <= ONE_CHANNEL_BYTES => 1,
+            Workload::File(_) if is_short => CHANNELS_SHORT,
+            Workload::File(length) => {
                 let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4));
                 by_length.unwrap_or(u32::MAX).clamp(1, CHANNELS_LONG)
             }
@@ -102,7 +102,7 @@ impl Path {
     }
 
     /// What was started before the path was known.
-    pub(super) fn take_unpicked(&mut self) -> Vec<Moved> {
+    pub(super) fn take_unpicked(&mut self) -> Vec<Workload> {
         std::mem::take(&mut self.unpicked)
     }
 }
