@@ -368,7 +368,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         if !self
             .calls
-            .may_send(!self.set.is_empty() && self.has_started)
+            .may_send(!self.channel_set.is_empty() && self.is_started)
         {
             // Looked at again when a channel opens.
             return;
@@ -394,7 +394,7 @@ impl<K: Kernel> Pipeline<K> {
     fn slot_for_calls(&self) -> Option<usize> {
         let open = self.channels.open().filter_map(|(slot, channel)| {
             let waiting = channel.control_pending();
-            let left = self.set.has_left(channel.index);
+            let left = self.channel_set.has_left(channel.index);
             let rank = (left, channel.outgoing.is_some(), waiting);
             (waiting < BACKLOG_MAX).then_some((rank, slot))
         });

@@ -88,7 +88,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Tells the peer.
-    pub(super) fn begin_end(&mut self) -> Turn {
+    pub(super) fn begin_shutdown(&mut self) -> Turn {
         let farewell = match self.result() {
             Err(fault) if fault.side == Side::Local => Frame::Exception(Exception {
                 scope: Scope::Session,
@@ -97,12 +97,12 @@ impl<K: Kernel> Pipeline<K> {
             _ => Frame::Eoft,
         };
         self.transmit(farewell);
-        self.stage = Stage::Farewell(self.now + FAREWELL);
+        self.stage = Stage::Flushing(self.now + FAREWELL);
         Turn::Again
     }
 
     /// Lets the last frames leave, within bounds, and closes the channels in an orderly way.
-    pub(super) fn say_farewell(&mut self, until: Duration) -> Turn {
+    pub(super) fn flush_channels(&mut self, until: Duration) -> Turn {
         let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
         let mut waits = false;
         for slot in slots {
@@ -142,7 +142,7 @@ impl<K: Kernel> Pipeline<K> {
             return Turn::Wait(Some(TICK));
         }
         let fault = self.closing_fault();
-        for file in self.transfers.all_started() {
+        for file in self.transfers.all_local() {
             self.transfer_ended(file, Err(fault.clone()));
         }
         self.ending.workers = self.calls.end(&fault);

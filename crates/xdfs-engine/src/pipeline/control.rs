@@ -11,7 +11,7 @@ use xdfs_store::Source;
 use super::buffers::BLOCK_BYTES;
 use super::faults::shutting_down;
 use super::network_path::Workload;
-use super::transfers::{Transfer, permille};
+use super::transfers::{LocalTransfer, permille};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
@@ -81,8 +81,8 @@ impl<K: Kernel> Pipeline<K> {
         if !self.ending.is_draining() || self.ending.has_ended() {
             return;
         }
-        let idle = self.is_idle() && !self.transfers.has_started();
-        if self.set.end(idle) {
+        let idle = self.is_idle() && !self.transfers.has_local();
+        if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
             self.end(Err(shutting_down("go on with the session")));
@@ -158,13 +158,13 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(())
             }
             Frame::Leave => {
-                self.set.handle_leave(channel, self.now);
+                self.channel_set.handle_leave(channel, self.now);
                 self.dial_missing();
                 Ok(())
             }
             Frame::Protect(level) => self.take_level(slot, level),
             Frame::Eoft => {
-                if self.set.handle_eoft() {
+                if self.channel_set.handle_eoft() {
                     self.end(Ok(()));
                 }
                 Ok(())
@@ -290,15 +290,15 @@ impl<K: Kernel> Pipeline<K> {
     /// Does what the machines want.
     pub(super) fn pump_machines(&mut self) {
         while let Some(output) = self.sender.poll_output() {
-            self.do_sender(output);
+            self.handle_sender_output(output);
         }
         while let Some(output) = self.receiver.poll_output() {
-            self.do_receiver(output);
+            self.handle_receiver_output(output);
         }
         self.pump_calls();
     }
 
-    fn do_sender(&mut self, output: sender::Output) {
+    fn handle_sender_output(&mut self, output: sender::Output) {
         match output {
             sender::Output::CloseChannel(index) => {
                 if let Some(slot) = self.channels.slot_of(index) {
@@ -315,7 +315,7 @@ impl<K: Kernel> Pipeline<K> {
                 path,
                 resumed_bytes,
             } => {
-                if let Some(transfer) = self.transfers.started_mut(file) {
+                if let Some(transfer) = self.transfers.local_mut(file) {
                     transfer.set_path(path);
                     transfer.set_resumed(resumed_bytes);
                 }
@@ -338,7 +338,7 @@ impl<K: Kernel> Pipeline<K> {
                     .transfers
                     .close_source(file)
                     .map_or(Duration::ZERO, |s| s.busy);
-                if let Some(transfer) = self.transfers.started_mut(file) {
+                if let Some(transfer) = self.transfers.local_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
                     let own = transfer.busy_permille(busy, self.now);
@@ -398,7 +398,7 @@ impl<K: Kernel> Pipeline<K> {
         true
     }
 
-    fn do_receiver(&mut self, output: receiver::Output) {
+    fn handle_receiver_output(&mut self, output: receiver::Output) {
         match output {
             receiver::Output::Discard { file } => {
                 self.transfers.take_pack(file);
@@ -418,13 +418,13 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.transfers.close_sink(file);
-                if let Some(transfer) = self.transfers.started_mut(file) {
+                if let Some(transfer) = self.transfers.local_mut(file) {
                     transfer.set_failures(failures);
                 }
                 let own = self
                     .transfers
-                    .started(file)
-                    .map_or(0, Transfer::store_permille);
+                    .local(file)
+                    .map_or(0, LocalTransfer::store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             receiver::Output::Hole { file, range } => {
@@ -435,7 +435,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             receiver::Output::Open(offer) => self.handle_offer(offer),
             receiver::Output::Publish { file, length } => {
-                if let Some(transfer) = self.transfers.started_mut(file) {
+                if let Some(transfer) = self.transfers.local_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
                 if !self.write_pack(file) {
@@ -478,8 +478,12 @@ impl<K: Kernel> Pipeline<K> {
     /// Sends a frame on any channel: one on which LEAVE wasn't said, and that isn't in the middle
     /// of a block, if there is one.
     pub(super) fn transmit(&mut self, frame: Frame) {
-        let cost =
-            |channel: &Channel| (self.set.has_left(channel.index), channel.outgoing.is_some());
+        let cost = |channel: &Channel| {
+            (
+                self.channel_set.has_left(channel.index),
+                channel.outgoing.is_some(),
+            )
+        };
         let open = || {
             self.channels
                 .open()
@@ -510,7 +514,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sends what waited for a channel to open.
     pub(super) fn transmit_unrouted(&mut self) {
-        while !self.set.is_empty() {
+        while !self.channel_set.is_empty() {
             let Some(frame) = self.channels.take_frame() else {
                 return;
             };

@@ -23,14 +23,14 @@ impl<K: Kernel> Pipeline<K> {
             self.receiver.ask_again();
         }
         let limit = self.limits.idle_timeout;
-        if !self.set.is_empty() && self.timers.say(limit / 4, self.now) {
+        if !self.channel_set.is_empty() && self.timers.say(limit / 4, self.now) {
             self.transmit(Frame::Noop);
         }
         if self.channels.are_throttled() && self.bounds.waits_for_others(self.now) {
             // It is not the peer that is silent: this side doesn't listen.
             self.timers.heard(self.now);
         }
-        if !self.set.is_empty() && self.timers.is_silent(limit, self.now) {
+        if !self.channel_set.is_empty() && self.timers.is_silent(limit, self.now) {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "wait for the peer",
@@ -42,7 +42,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         if self.parameters.is_strict()
-            && !self.has_started
+            && !self.is_started
             && self.limits.opening_timeout <= self.now
         {
             let fault = Fault::new(
@@ -59,7 +59,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         self.check_channels();
         self.check_incomplete();
-        for file in self.transfers.all_started() {
+        for file in self.transfers.all_local() {
             self.tick_transfer(file);
         }
     }
@@ -112,7 +112,7 @@ impl<K: Kernel> Pipeline<K> {
                 continue;
             }
             let index = channel.index;
-            if !self.set.is_leaving(index) {
+            if !self.channel_set.is_leaving(index) {
                 if initiator {
                     staying.push(slot);
                 }
@@ -124,7 +124,7 @@ impl<K: Kernel> Pipeline<K> {
                 owes: !self.owes_nothing(index),
                 heard_at: channel.heard_at,
             };
-            match self.set.step(index, view, self.now) {
+            match self.channel_set.step(index, view, self.now) {
                 Some(Step::SayLeave) => leave.push(slot),
                 Some(Step::Close) => gone.push((slot, None)),
                 Some(Step::GiveUp) => {

@@ -38,7 +38,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         dialer.set_level(level);
         // Before the answer to HELLO it isn't known, and looked at when it comes.
-        if level == Level::Clear && !self.set.is_empty() && !dialer.takes_clear() {
+        if level == Level::Clear && !self.channel_set.is_empty() && !dialer.takes_clear() {
             self.end(Err(clear_refused("the server takes private payload alone")));
             return;
         }

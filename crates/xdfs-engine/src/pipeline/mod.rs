@@ -1,31 +1,31 @@
 //! The thread of one session: MTEDP's pipeline.
 //!
-//! It owns its channels, its sources, its buffers and the two machines, and shares nothing that
-//! needs a lock. One turn is: orders, completions of the storage side, what
-//! the machines want, channels that can be read, channels that can be written, timers, wait.
+//! It owns its channels, sources, buffers and machines, and shares nothing that needs a lock. One
+//! turn: commands, completions of the workers, outputs of the machines, readable channels, writable
+//! channels, timers, wait.
 //!
-//! What it knows is in types with small surfaces of their own:
+//! Its state is split into types, one per module:
 //!
-//! - `channels`: its channels, and what each of them can do next.
-//! - `dialer`: which of them an initiator opens, and where they lead.
-//! - `parameters`: what the peers agreed on.
+//! - `channels`: the channels, and queues of those that are ready for something.
+//! - `dialer`: the channels that an initiator opens, and their endpoints.
+//! - `parameters`: the parameters that the peers agreed on.
 //! - `network_path`: the round-trip time, and the number of channels chosen for it.
-//! - `transfers`: the files that are moved, and what is known of each.
-//! - `source`: what one of them is read from.
+//! - `transfers`: the state of each transfer.
+//! - `source`: the sources of the files that are sent.
 //! - `buffers`, `uniform`: memory for payload, and the block whose bytes are all zero.
-//! - `timers`: when it looks at what depends on time alone.
-//! - `faults`: those that several parts tell of.
+//! - `timers`: the times of the next checks.
+//! - `faults`: faults that several modules report.
 //!
-//! What it does with that:
+//! Its behaviour is in these modules:
 //!
-//! - `open`: channels come into the session, and leave it.
-//! - `level`: how the payload of protected channels travels.
-//! - `receive`: frames and payload that come in.
-//! - `send`: blocks that go out.
-//! - `control`: orders, frames that aren't payload, what the machines want.
-//! - `calls`, `packs`: path calls and packs, with what is known of them.
-//! - `transfer`: a transfer starts and ends, with its source and its sink.
-//! - `deadline`: what depends on time alone.
+//! - `open`: channels join the session and leave it.
+//! - `level`: whether payload is encrypted.
+//! - `receive`: incoming frames and payload.
+//! - `send`: outgoing blocks.
+//! - `control`: commands, control frames, outputs of the machines.
+//! - `calls`, `packs`: calls and packs, with their state.
+//! - `transfer`: the start and the end of a transfer, its source and its sink.
+//! - `deadline`: deadlines.
 //! - `closing`: the end of the session.
 
 mod buffers;
@@ -89,34 +89,34 @@ use timers::Timers;
 use transfers::Transfers;
 use uniform::UniformBlock;
 
-/// How often deadlines are looked at.
+/// The interval between two checks of the deadlines.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Who opened the session.
+/// The side of the session.
 #[derive(Debug)]
 enum Role {
     Initiator(Box<Dialer>),
     Acceptor {
         store: Arc<dyn Store>,
-        /// Payload may travel in the clear.
+        /// Unencrypted payload is accepted.
         takes_clear: bool,
-        /// Held as long as the session lives. Only the mutex makes it shareable.
+        /// Held while the session lives. The mutex makes it shareable.
         _permit: Arc<Mutex<Permit>>,
     },
 }
 
-/// How far a session is.
+/// The stages of a session.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Nothing was done yet.
+    /// Before the first turn.
     Starting,
-    /// Channels are opened, files are moved.
+    /// Channels open, files and calls move.
     Running,
-    /// The last frames leave, until this time.
-    Farewell(Duration),
-    /// What was received is made durable.
+    /// The last frames are written, until this time.
+    Flushing(Duration),
+    /// Received data is made durable.
     Storing,
-    /// Threads end, until this time.
+    /// The workers end, until this time.
     Joining(Duration),
 }
 
@@ -126,18 +126,18 @@ pub struct Pipeline<K> {
     kernel: K,
     environment: Arc<dyn Environment>,
     stage: Stage,
-    /// What became ready; kept for its memory.
+    /// Buffer for events, kept to reuse its memory.
     events: Vec<Event>,
     role: Role,
-    /// What the threads of the session run with; `None` for the ids of the process.
+    /// The user and group ids of the session's threads; `None` for those of the process.
     ids: Option<Ids>,
     limits: Limits,
     started: Instant,
     now: Duration,
     commands: mpsc::Receiver<Command>,
     channels: Channels,
-    /// The last turn ended with channels that could take more blocks.
-    more_to_send: bool,
+    /// The last turn stopped at its limit of blocks, so that another one has to follow at once.
+    send_turn_used_up: bool,
     sender: Sender,
     receiver: Receiver,
     transfers: Transfers,
@@ -149,11 +149,12 @@ pub struct Pipeline<K> {
     bounds: Bounds,
     uniform: UniformBlock,
     parameters: Parameters,
-    /// There were as many channels as a start takes.
-    has_started: bool,
-    /// The open channels, and the end of the session.
-    set: ChannelSet,
-    live_max: u32,
+    /// As many channels have opened as the start mode requires.
+    is_started: bool,
+    /// The machine of open channels, of LEAVE and of EOFT.
+    channel_set: ChannelSet,
+    /// Largest number of channels open at once.
+    open_channels_max: u32,
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
@@ -174,9 +175,9 @@ impl<K: Kernel> Pipeline<K> {
         ))
     }
 
-    /// A pipeline for a session that a peer registers on `stream`, and that `admission` was given
-    /// to. `files` is what it has in common with the other sessions of the server. `input` came
-    /// after SESSION; `output` of the opening exchange still waits to be written.
+    /// A pipeline for a session that a peer registers on `stream` with the rights of `admission`.
+    /// `files` is the server's table of open files, which all its sessions share. `input` holds the
+    /// bytes received after SESSION, `output` those of the opening exchange still to be written.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one channel's opening"
@@ -254,7 +255,7 @@ impl<K: Kernel> Pipeline<K> {
             now: Duration::ZERO,
             commands: receiver,
             channels: Channels::default(),
-            more_to_send: false,
+            send_turn_used_up: false,
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
             receiver: Receiver::new(limits.clone()),
             transfers: Transfers::default(),
@@ -266,9 +267,9 @@ impl<K: Kernel> Pipeline<K> {
             bounds: Bounds::default(),
             uniform: UniformBlock::default(),
             parameters,
-            has_started: false,
-            set: ChannelSet::new(limits.idle_timeout),
-            live_max: 0,
+            is_started: false,
+            channel_set: ChannelSet::new(limits.idle_timeout),
+            open_channels_max: 0,
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
@@ -278,7 +279,7 @@ impl<K: Kernel> Pipeline<K> {
         (pipeline, commands)
     }
 
-    /// Tells the round-trip time of the path, if the opening exchange showed it.
+    /// Sets the round-trip time, if the opening exchange measured it.
     pub fn learn_round_trip(&mut self, round_trip: Option<Duration>) {
         self.set_round_trip(round_trip);
     }
@@ -289,9 +290,9 @@ impl<K: Kernel> Pipeline<K> {
         self.buffers.set_block_size(parameters.block_size());
     }
 
-    /// Drives the session to its end. What it had durable stays for a later resume. If the session
-    /// has ids of its own, the calling thread takes them on for good: it has to be a thread that
-    /// was made for this session and ends with it.
+    /// Drives the session to its end. Durable data stays for a later resume. If the session has ids of
+    /// its own, the calling thread takes them on for good, so it must have been created for this
+    /// session and end with it.
     ///
     /// # Errors
     /// The fault that ended the session.
@@ -300,7 +301,7 @@ impl<K: Kernel> Pipeline<K> {
         self.result()
     }
 
-    /// Everything that can be done now, while the session runs.
+    /// Does everything that can be done now.
     fn run_turn(&mut self) -> Turn {
         self.process_commands();
         self.process_completions();
@@ -316,19 +317,19 @@ impl<K: Kernel> Pipeline<K> {
         }
         self.end_if_drained();
         if self.ending.has_ended() {
-            return self.begin_end();
+            return self.begin_shutdown();
         }
         Turn::Wait(self.wait_time())
     }
 
-    /// The time since the session began, as it is now and not as it was when the turn began.
+    /// The time since the session began, read from the clock. (`now` is that of the turn's begin.)
     fn elapsed(&self) -> Duration {
         self.environment.now() - self.started
     }
 
-    /// How long nothing can be done unless something becomes ready.
+    /// How long to wait if nothing becomes ready.
     fn wait_time(&self) -> Option<Duration> {
-        let busy = self.channels.are_busy() || self.more_to_send;
+        let busy = self.channels.are_busy() || self.send_turn_used_up;
         if busy {
             return Some(Duration::ZERO);
         }
@@ -340,7 +341,7 @@ impl<K: Kernel> Pipeline<K> {
         Some(until)
     }
 
-    /// Takes note of what became ready.
+    /// Queues the channel that became ready.
     fn on_event(&mut self, event: Event) {
         if event.token == WAKE {
             return;
@@ -371,11 +372,11 @@ impl<K: Kernel> Task for Pipeline<K> {
                 }
                 Err(fault) => {
                     self.end(Err(fault));
-                    self.begin_end()
+                    self.begin_shutdown()
                 }
             },
             Stage::Running => self.run_turn(),
-            Stage::Farewell(until) => self.say_farewell(until),
+            Stage::Flushing(until) => self.flush_channels(until),
             Stage::Storing => self.await_storage(),
             Stage::Joining(until) => self.join_workers(until),
         }

@@ -65,9 +65,9 @@ impl<K: Kernel> Pipeline<K> {
         channel.frame_since = None;
         let index = channel.index;
         self.channels.opened(index, slot);
-        self.set.up(index);
-        self.live_max = self.live_max.max(self.count().staying);
-        self.has_started |= self.parameters.may_start(self.count().live);
+        self.channel_set.up(index);
+        self.open_channels_max = self.open_channels_max.max(self.count().staying);
+        self.is_started |= self.parameters.may_start(self.count().live);
         if let Role::Initiator(dialer) = &self.role
             && dialer.level() == Level::Clear
             && let Some(channel) = self.channels.get_mut(slot)
@@ -85,7 +85,10 @@ impl<K: Kernel> Pipeline<K> {
     /// A peer's channel wants to join (acceptor).
     pub(super) fn join(&mut self, mut channel: Channel) {
         let index = channel.index;
-        let fault = if !self.set.may_join(self.parameters.channels_max() as usize) {
+        let fault = if !self
+            .channel_set
+            .may_join(self.parameters.channels_max() as usize)
+        {
             Some(Fault::new(
                 Code::TooManyChannels,
                 "join the session",
@@ -119,7 +122,7 @@ impl<K: Kernel> Pipeline<K> {
     /// Lets a channel leave, and another take its place (initiator).
     pub(super) fn replace_channel(&mut self, slot: usize) {
         if let Some(index) = self.channels.get(slot).map(|channel| channel.index)
-            && self.set.leave(index, self.now)
+            && self.channel_set.leave(index, self.now)
         {
             self.dial_missing();
         }
@@ -128,8 +131,8 @@ impl<K: Kernel> Pipeline<K> {
     /// The channels that are open, in numbers.
     pub(super) fn count(&self) -> Count {
         Count {
-            live: u32::try_from(self.set.len()).unwrap_or(u32::MAX),
-            staying: u32::try_from(self.set.staying()).unwrap_or(u32::MAX),
+            live: u32::try_from(self.channel_set.len()).unwrap_or(u32::MAX),
+            staying: u32::try_from(self.channel_set.staying()).unwrap_or(u32::MAX),
         }
     }
 
@@ -398,7 +401,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some((file, bytes)) = arrived {
             self.count_again(file, bytes);
         }
-        self.set.down(index);
+        self.channel_set.down(index);
         self.remove_channel(slot);
         self.sender.channel_down(index);
         self.receiver.channel_down(index);
@@ -407,7 +410,7 @@ impl<K: Kernel> Pipeline<K> {
             tracing::info!(channel = %index, %peer, %fault, "a channel broke");
         }
         let is_opening = matches!(&self.role, Role::Initiator(dialer) if dialer.is_opening());
-        if self.set.is_empty() && !is_opening && !self.ending.has_ended() {
+        if self.channel_set.is_empty() && !is_opening && !self.ending.has_ended() {
             let initiator = matches!(self.role, Role::Initiator(_));
             if self.is_idle() && (!initiator || self.ending.is_draining()) {
                 self.end(Ok(()));

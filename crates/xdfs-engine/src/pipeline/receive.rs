@@ -454,7 +454,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Counts bytes of a download that came, or will have come, more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
-        if let Some(transfer) = self.transfers.started_mut(file) {
+        if let Some(transfer) = self.transfers.local_mut(file) {
             transfer.count_again(bytes);
         }
     }

@@ -64,8 +64,8 @@ impl<K: Kernel> Pipeline<K> {
             }
             self.flush(slot);
         }
-        self.more_to_send = false;
-        if !self.has_started || self.ending.has_ended() {
+        self.send_turn_used_up = false;
+        if !self.is_started || self.ending.has_ended() {
             return;
         }
         let mut turns = self.channels.idle_count().max(1) * TURN_BLOCKS;
@@ -82,7 +82,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
         }
-        self.more_to_send = turns == 0;
+        self.send_turn_used_up = turns == 0;
         for slot in passed.into_iter().rev() {
             self.channels.put_back_idle(slot);
         }
@@ -91,7 +91,7 @@ impl<K: Kernel> Pipeline<K> {
     /// The channel that has waited longest for a block, and stays.
     fn next_idle(&mut self) -> Option<usize> {
         while let Some((slot, index)) = self.channels.next_idle() {
-            if !self.set.is_leaving(index) {
+            if !self.channel_set.is_leaving(index) {
                 return Some(slot);
             }
         }

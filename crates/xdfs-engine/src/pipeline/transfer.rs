@@ -13,7 +13,7 @@ use super::buffers::PIECE_BYTES;
 use super::faults::mark_session_end;
 use super::network_path::Workload;
 use super::source::{OpenSource, Reader};
-use super::transfers::{Target, Transfer, permille};
+use super::transfers::{LocalTransfer, Target, permille};
 use super::{Pipeline, Role};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
@@ -27,7 +27,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(rate) = spec.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let transfer = Transfer::new(&spec, self.now, self.bounds.waited());
+        let transfer = LocalTransfer::new(&spec, self.now, self.bounds.waited());
         self.transfers.start(spec.file, transfer);
         if self.ending.has_ended() {
             return;
@@ -59,7 +59,7 @@ impl<K: Kernel> Pipeline<K> {
                 };
                 match self.open_offer(source, offer, spec.offset, spec.length, true) {
                     Ok(length) => {
-                        if let Some(transfer) = self.transfers.started_mut(spec.file) {
+                        if let Some(transfer) = self.transfers.local_mut(spec.file) {
                             transfer.set_total(length);
                         }
                         if pack {
@@ -164,7 +164,7 @@ impl<K: Kernel> Pipeline<K> {
             self.open_pack(&offer);
             return;
         }
-        let (store, mut request) = match (&self.role, self.transfers.started_mut(file)) {
+        let (store, mut request) = match (&self.role, self.transfers.local_mut(file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 sink_request(&offer, offer.path.clone(), offer.name.clone()),
@@ -181,8 +181,8 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Initiator(_), None) => return,
         };
         request.block_size = self.parameters.block_size();
-        let started = self.transfers.started(file);
-        let dry_run = offer.dry_run || started.is_some_and(Transfer::is_dry_run);
+        let started = self.transfers.local(file);
+        let dry_run = offer.dry_run || started.is_some_and(LocalTransfer::is_dry_run);
         if store.is_slow() {
             self.open_sink_in_worker(offer, store, request, dry_run);
         } else {
@@ -223,7 +223,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A dry run found that a file could be received.
     fn sink_checked(&mut self, offer: &Offer, path: Vec<u8>) {
         let file = offer.file;
-        match self.transfers.started_mut(file).filter(|t| t.is_dry_run()) {
+        match self.transfers.local_mut(file).filter(|t| t.is_dry_run()) {
             Some(transfer) => {
                 transfer.set_path(path);
                 let length = offer.length.unwrap_or(0);
@@ -250,7 +250,7 @@ impl<K: Kernel> Pipeline<K> {
             self.transfers.set_ordered(file);
             block_size = block_size.min(PIECE_BYTES as u32);
         }
-        if let Some(transfer) = self.transfers.started_mut(file) {
+        if let Some(transfer) = self.transfers.local_mut(file) {
             transfer.set_path(opened.path.clone());
             transfer.set_resumed(if unverified { 0 } else { resumed });
         }
@@ -264,7 +264,7 @@ impl<K: Kernel> Pipeline<K> {
                 .opened(file, opened.path, block_size, opened.durable)?;
         }
         // Bytes that must go out in order gain nothing from many channels.
-        if self.transfers.started(file).is_some() && !self.transfers.is_ordered(file) {
+        if self.transfers.local(file).is_some() && !self.transfers.is_ordered(file) {
             self.pick_channels(Workload::file(offer.length));
         }
         Ok(())
@@ -275,7 +275,7 @@ impl<K: Kernel> Pipeline<K> {
         let Some((path, block_size)) = self.transfers.verified(file) else {
             return;
         };
-        if let Some(transfer) = self.transfers.started_mut(file) {
+        if let Some(transfer) = self.transfers.local_mut(file) {
             transfer.set_resumed(durable.iter().map(|f| f.range.len()).sum());
         }
         if let Err(fault) = self.receiver.opened(file, path, block_size, durable) {
@@ -287,7 +287,7 @@ impl<K: Kernel> Pipeline<K> {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
         let channels = self.count().live;
-        let Some(transfer) = self.transfers.started_mut(file) else {
+        let Some(transfer) = self.transfers.local_mut(file) else {
             return;
         };
         let uploads = transfer.uploads();
@@ -310,7 +310,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A file or a pack that came was published, for which the store was `busy`.
     pub(super) fn published(&mut self, file: FileId, busy: Duration, failures: Failures) {
         let now = self.elapsed();
-        let own = match self.transfers.started_mut(file) {
+        let own = match self.transfers.local_mut(file) {
             Some(transfer) => transfer.stored(busy, now),
             None => permille(busy, self.now),
         };
@@ -336,13 +336,13 @@ impl<K: Kernel> Pipeline<K> {
         peer_permille: u16,
     ) {
         let (now, last_end) = (self.elapsed(), self.transfers.last_end());
-        let Some(transfer) = self.transfers.started_mut(file) else {
+        let Some(transfer) = self.transfers.local_mut(file) else {
             return;
         };
         let elapsed = transfer.elapsed(last_end, now);
         let limited_by =
             transfer.limited_by(elapsed, self.bounds.waited(), own_permille, peer_permille);
-        let outcome = transfer.outcome(length, elapsed, self.live_max, digest, limited_by);
+        let outcome = transfer.outcome(length, elapsed, self.open_channels_max, digest, limited_by);
         self.transfer_ended(file, Ok(outcome));
     }
 
@@ -352,7 +352,7 @@ impl<K: Kernel> Pipeline<K> {
             transfer.tell_end(result);
             self.transfers.set_last_end(self.elapsed());
         }
-        if !self.transfers.has_started() {
+        if !self.transfers.has_local() {
             self.bounds.unbound();
         }
     }

@@ -1,9 +1,8 @@
-//! The files that a session moves: one map from a file to all that is known of it here.
+//! The transfers of a session: one map from a file number to the state that the session thread has
+//! of it, its source, its sink and the user to notify. The machines know its progress.
 //!
-//! The machines keep how far a file is; here is what it is read from, what it arrives in, and who
-//! is told of its end. What a file has is put in and taken out piece by piece, since its source may
-//! go before those who wait for it are told, and the other way round. An entry goes with its last
-//! piece.
+//! The parts of an entry come and go independently, since a source may be closed before its user is
+//! notified, and the other way round. An entry without parts is removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,40 +19,39 @@ use crate::mailbox;
 use crate::pool::Buffer;
 use crate::store_workers::ArrivingPack;
 
-/// What is known of one file.
+/// The state of one transfer.
 #[derive(Debug, Default)]
 struct FileEntry {
-    /// It was started here.
-    transfer: Option<Transfer>,
-    /// What it is read from.
+    /// Present if this side started it.
+    transfer: Option<LocalTransfer>,
+    /// Its source, if this side sends it.
     source: Option<OpenSource>,
-    /// A peer asked for it, and it is a pack that is being made, or a source that is being opened.
+    /// The pack or source that a peer requested, while a worker prepares it.
     preparing: Option<Preparation>,
-    /// It is a pack that arrives.
+    /// Its memory, if it is an arriving pack.
     pack: Option<ArrivingPack>,
     sink: SinkEntry,
 }
 
-/// What is known of the sink of a file.
+/// The state of a sink.
 #[derive(Debug, Default)]
 struct SinkEntry {
-    /// It is being opened by another thread.
+    /// The offer, while a worker opens the sink.
     opening: Option<Offer>,
-    /// It takes bytes only in order.
+    /// It takes bytes in order only.
     is_ordered: bool,
-    /// It is open, and this is what ACCEPT will say of it once what an earlier attempt has left was
-    /// read again: path and block size.
+    /// Path and block size for ACCEPT, while the data of an earlier attempt is verified.
     unverified: Option<(Vec<u8>, u32)>,
-    /// The end of the file is known, and it isn't complete: since when nothing came, and how many
-    /// bytes were held then.
+    /// Set once EOFR has come for an incomplete file: the time of the last progress, and the bytes
+    /// held then.
     incomplete: Option<(Duration, u64)>,
 }
 
-/// What a peer asked for and a thread makes or opens.
+/// A request of the peer for which a worker reads a pack or opens a source.
 #[derive(Debug)]
 pub(super) struct Preparation {
     pub(super) request: Request,
-    /// Nobody wants it any more.
+    /// The peer has cancelled it.
     pub(super) is_unwanted: bool,
 }
 
@@ -61,11 +59,11 @@ pub(super) struct Preparation {
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     files: BTreeMap<FileId, FileEntry>,
-    started: usize,
+    local_count: usize,
     sources: usize,
     preparing: usize,
     arriving: usize,
-    /// When the last one ended that was started here.
+    /// When the last local transfer ended.
     last_end: Duration,
 }
 
@@ -97,50 +95,50 @@ impl Transfers {
         taken
     }
 
-    // What was started here.
+    // Transfers that this side started.
 
-    pub(super) fn start(&mut self, file: FileId, transfer: Transfer) {
-        self.started += usize::from(self.entry(file).transfer.replace(transfer).is_none());
+    pub(super) fn start(&mut self, file: FileId, transfer: LocalTransfer) {
+        self.local_count += usize::from(self.entry(file).transfer.replace(transfer).is_none());
     }
 
-    pub(super) fn started(&self, file: FileId) -> Option<&Transfer> {
+    pub(super) fn local(&self, file: FileId) -> Option<&LocalTransfer> {
         self.files.get(&file)?.transfer.as_ref()
     }
 
-    pub(super) fn started_mut(&mut self, file: FileId) -> Option<&mut Transfer> {
+    pub(super) fn local_mut(&mut self, file: FileId) -> Option<&mut LocalTransfer> {
         self.files.get_mut(&file)?.transfer.as_mut()
     }
 
-    /// All that were started here and have not ended.
-    pub(super) fn all_started(&self) -> Vec<FileId> {
-        let started = self
+    /// All local transfers that have not ended.
+    pub(super) fn all_local(&self) -> Vec<FileId> {
+        let local = self
             .files
             .iter()
             .filter(|(_, entry)| entry.transfer.is_some());
-        started.map(|(&file, _)| file).collect()
+        local.map(|(&file, _)| file).collect()
     }
 
-    pub(super) fn has_started(&self) -> bool {
-        self.started > 0
+    pub(super) fn has_local(&self) -> bool {
+        self.local_count > 0
     }
 
-    pub(super) fn end(&mut self, file: FileId) -> Option<Transfer> {
+    pub(super) fn end(&mut self, file: FileId) -> Option<LocalTransfer> {
         let ended = self.take(file, |entry| entry.transfer.take());
-        self.started -= usize::from(ended.is_some());
+        self.local_count -= usize::from(ended.is_some());
         ended
     }
 
-    /// Who waited for a transfer was told of its end.
+    /// The user of a local transfer was notified of its end.
     pub(super) fn set_last_end(&mut self, now: Duration) {
         self.last_end = now;
     }
 
-    /// When the last one ended that was started here.
+    /// When the last local transfer ended.
     pub(super) fn last_end(&self) -> Duration {
         self.last_end
     }
 
-    // What is sent.
+    // Sources.
 
     pub(super) fn open_source(&mut self, file: FileId, source: OpenSource) {
         self.sources += usize::from(self.entry(file).source.replace(source).is_none());
@@ -156,12 +154,12 @@ impl Transfers {
         closed
     }
 
-    /// Sources that are open, and packs that become such.
+    /// The number of sources that are open or being prepared.
     pub(super) fn sources(&self) -> usize {
         self.sources + self.preparing
     }
 
-    // Packs that are made, and sources that are opened, by other threads.
+    // Packs and sources that workers prepare.
 
     pub(super) fn begin_preparing(&mut self, request: Request) {
         let (file, is_unwanted) = (request.file, false);
@@ -186,7 +184,7 @@ impl Transfers {
         self.preparing > 0
     }
 
-    // Packs that arrive.
+    // Arriving packs.
 
     pub(super) fn receive_pack(&mut self, file: FileId, pack: ArrivingPack) {
         self.arriving += usize::from(self.entry(file).pack.replace(pack).is_none());
@@ -196,39 +194,38 @@ impl Transfers {
         self.files.get_mut(&file)?.pack.as_mut()
     }
 
-    /// Packs that arrive.
+    /// The number of arriving packs.
     pub(super) fn arriving(&self) -> usize {
         self.arriving
     }
 
-    /// Takes a pack out that has arrived, or isn't needed any more.
+    /// Removes a pack that is complete or no longer needed.
     pub(super) fn take_pack(&mut self, file: FileId) -> Option<ArrivingPack> {
         let pack = self.take(file, |entry| entry.pack.take());
         self.arriving -= usize::from(pack.is_some());
         pack
     }
 
-    /// The memory of a pack that arrives, for a channel to read a block into it that is all of
-    /// the pack.
+    /// Lends the memory of a pack to a channel, which reads a block into it that holds the whole
+    /// pack.
     pub(super) fn lend(&mut self, file: FileId, offset: u64, length: usize) -> Option<Buffer> {
         self.pack_mut(file)?.lend(offset, length)
     }
 
-    /// Takes the memory of a pack back, with all of it if it is `whole`; that of a pack which
-    /// nobody wants any more is dropped.
+    /// Takes back the memory of a pack, filled if it is `whole`; drops it if the pack is gone.
     pub(super) fn take_back(&mut self, file: FileId, memory: Buffer, whole: bool) {
         if let Some(pack) = self.pack_mut(file) {
             pack.take_back(memory, whole);
         }
     }
 
-    /// Takes bytes of a pack that arrives; `false` if `file` is none.
+    /// Copies bytes into an arriving pack; `false` if `file` is not one.
     pub(super) fn write_pack(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> bool {
         let pack = self.pack_mut(file);
         pack.map(|pack| pack.write(offset, bytes)).is_some()
     }
 
-    /// Takes zeros of a pack that arrives; `false` if `file` is none.
+    /// Writes zeros into an arriving pack; `false` if `file` is not one.
     pub(super) fn zero_pack(&mut self, file: FileId, range: ByteRange) -> bool {
         let pack = self.pack_mut(file);
         pack.map(|pack| pack.zero(range.start, range.len()))
@@ -237,18 +234,18 @@ impl Transfers {
 
     // Sinks.
 
-    /// Another thread opens the sink of what is offered.
+    /// A worker begins to open the sink of an offer.
     pub(super) fn begin_opening_sink(&mut self, offer: Offer) {
         let file = offer.file;
         self.entry(file).sink.opening = Some(offer);
     }
 
-    /// It was opened; `None` if nobody wants it any more.
+    /// The worker is done; `None` if the file has failed meanwhile.
     pub(super) fn end_opening_sink(&mut self, file: FileId) -> Option<Offer> {
         self.take(file, |entry| entry.sink.opening.take())
     }
 
-    /// The sink of a file takes bytes only in order.
+    /// The sink of a file takes bytes in order only.
     pub(super) fn set_ordered(&mut self, file: FileId) {
         self.entry(file).sink.is_ordered = true;
     }
@@ -258,28 +255,29 @@ impl Transfers {
         entry.is_some_and(|entry| entry.sink.is_ordered)
     }
 
-    /// A sink is open, and what an earlier attempt has left is read again.
+    /// A sink is open, and the data of an earlier attempt is being verified.
     pub(super) fn verify(&mut self, file: FileId, path: Vec<u8>, block_size: u32) {
         self.entry(file).sink.unverified = Some((path, block_size));
     }
 
-    /// It was read again: the path and the block size of the sink.
+    /// The data is verified: path and block size of the sink.
     pub(super) fn verified(&mut self, file: FileId) -> Option<(Vec<u8>, u32)> {
         self.take(file, |entry| entry.sink.unverified.take())
     }
 
-    /// The peer has told the end of a file of which so many bytes are held.
+    /// EOFR has come for a file of which `held` bytes are held.
     pub(super) fn end_told(&mut self, file: FileId, now: Duration, held: u64) {
         self.entry(file).sink.incomplete = Some((now, held));
     }
 
-    /// Those whose end was told: since when nothing came, and how many bytes were held then.
+    /// The files with EOFR that are incomplete: the time of the last progress, and the bytes held
+    /// then.
     pub(super) fn incomplete(&mut self) -> impl Iterator<Item = (FileId, &mut (Duration, u64))> {
         let files = self.files.iter_mut();
         files.filter_map(|(&file, entry)| Some((file, entry.sink.incomplete.as_mut()?)))
     }
 
-    /// The sink of a file isn't written any more.
+    /// Forgets the sink of a file.
     pub(super) fn close_sink(&mut self, file: FileId) {
         self.take(file, |entry| {
             entry.sink = SinkEntry::default();
@@ -288,10 +286,10 @@ impl Transfers {
     }
 }
 
-/// How often a transfer tells how far it is.
+/// The interval between two progress events.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where a download goes.
+/// The local target of a download.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) store: Arc<dyn Store>,
@@ -301,15 +299,15 @@ pub(super) struct Target {
 
 /// A transfer that this side started.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(super) struct LocalTransfer {
     events: mailbox::Sender<TransferEvent>,
     started: Duration,
     until: Option<Duration>,
     last_progress: Duration,
-    /// Time for which the session's own bound had held bytes back when the transfer began.
+    /// For how long the session's rate limit had delayed payload when the transfer began.
     waited_before: Duration,
     dry_run: bool,
-    /// Where a download goes; `None` for an upload.
+    /// The target of a download; `None` for an upload.
     target: Option<Target>,
     overwrite: bool,
     resume: Resume,
@@ -319,14 +317,15 @@ pub(super) struct Transfer {
     resumed_bytes: u64,
     bytes_total: Option<u64>,
     retransmitted: u64,
-    /// Share of the time that this side's storage was busy, in thousandths (download).
+    /// Share of the time that the local store was busy, in thousandths (download).
     store_permille: u16,
-    /// Of a pack, what wasn't carried out.
+    /// For a pack: the entries that failed.
     failures: Failures,
 }
 
-impl Transfer {
-    /// One that starts now. `waited` is for how long the session's own bound has held bytes back.
+impl LocalTransfer {
+    /// A transfer that starts now. `waited` is for how long the session's rate limit has delayed
+    /// payload so far.
     pub(super) fn new(spec: &TransferSpec, now: Duration, waited: Duration) -> Self {
         let target = match &spec.kind {
             TransferKind::Upload(_) => None,
@@ -368,55 +367,56 @@ impl Transfer {
         self.dry_run
     }
 
-    /// Whether files that are there may be replaced.
+    /// Whether existing files may be replaced.
     pub(super) fn overwrites(&self) -> bool {
         self.overwrite
     }
 
-    /// Has a sink opened as this side's user wants it: a sender whose tags don't tell parts from
-    /// one another must not mix them here.
+    /// Applies the local user's options to the request of a sink. The offset is one of them, so that
+    /// a sender whose tags do not distinguish parts of a file cannot mix them up.
     pub(super) fn limit(&self, request: &mut SinkRequest) {
         request.offset = self.offset;
         request.overwrite = self.overwrite;
         request.resume = self.resume;
     }
 
-    /// The length of what is transferred, if it is known.
+    /// Sets the length of the transfer, if known.
     pub(super) fn set_total(&mut self, bytes: Option<u64>) {
         self.bytes_total = bytes;
     }
 
-    /// Where the file lies once it is published.
+    /// Sets the path under which the file is published.
     pub(super) fn set_path(&mut self, path: Vec<u8>) {
         self.path = path;
     }
 
-    /// Bytes that were there from an earlier attempt.
+    /// Sets the bytes that an earlier attempt had made durable.
     pub(super) fn set_resumed(&mut self, bytes: u64) {
         self.resumed_bytes = bytes;
     }
 
-    /// Bytes that were sent more than once (upload).
+    /// Sets the bytes sent more than once (upload).
     pub(super) fn set_retransmitted(&mut self, bytes: u64) {
         self.retransmitted = bytes;
     }
 
-    /// Counts bytes that came, or will have come, more than once (download).
+    /// Adds bytes received more than once (download).
     pub(super) fn count_again(&mut self, bytes: u64) {
         self.retransmitted += bytes;
     }
 
-    /// What of a pack wasn't carried out.
+    /// Sets the entries of a pack that failed.
     pub(super) fn set_failures(&mut self, failures: Failures) {
         self.failures = failures;
     }
 
-    /// The share of the time until `now` that this side's store was busy, in thousandths.
+    /// The share of the time until `now` that the local store was busy, in thousandths.
     pub(super) fn busy_permille(&self, busy: Duration, now: Duration) -> u16 {
         permille(busy, now.saturating_sub(self.started))
     }
 
-    /// All is stored, for which the store was `busy`: the share of the time (download).
+    /// Everything is stored, for which the store was `busy`: returns the share of the time
+    /// (download).
     pub(super) fn stored(&mut self, busy: Duration, now: Duration) -> u16 {
         self.store_permille = self.busy_permille(busy, now);
         self.store_permille
@@ -426,18 +426,18 @@ impl Transfer {
         self.store_permille
     }
 
-    /// What the machine knows of a download that goes on.
+    /// Takes the length and the resumed bytes from the machine (download).
     pub(super) fn receives(&mut self, length: Option<u64>, resumed: u64) {
         self.resumed_bytes = self.resumed_bytes.max(resumed);
         self.bytes_total = self.bytes_total.or(length);
     }
 
-    /// Whether the time is over that it was given; `true` once.
+    /// Whether its time is over; `true` once.
     pub(super) fn time_is_over(&mut self, now: Duration) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
 
-    /// Tells how far it is, from time to time.
+    /// Reports progress, if the last report is old enough.
     pub(super) fn tell_progress(&mut self, bytes: u64, channels: u32, now: Duration) {
         if self.last_progress + PROGRESS_INTERVAL <= now {
             self.last_progress = now;
@@ -452,13 +452,13 @@ impl Transfer {
         }
     }
 
-    /// How long it took. One that waited behind another began when that one ended.
+    /// The duration. A transfer that waited behind another one began when that one ended.
     pub(super) fn elapsed(&self, last_end: Duration, now: Duration) -> Duration {
         now.saturating_sub(self.started.max(last_end))
     }
 
-    /// What held it up, by the time that the session's own bound has held bytes back until now, and
-    /// the shares that the stores of this side and of the peer were busy.
+    /// The bottleneck: from the time that the session's rate limit has delayed payload, and the
+    /// shares of the time that the local and the peer's store were busy.
     pub(super) fn limited_by(
         &self,
         elapsed: Duration,
@@ -483,7 +483,7 @@ impl Transfer {
         }
     }
 
-    /// What came of it, with `length` bytes moved.
+    /// The result, with `length` bytes moved.
     pub(super) fn outcome(
         &mut self,
         length: u64,
@@ -511,13 +511,13 @@ impl Transfer {
         }
     }
 
-    /// Tells the end.
+    /// Reports the end.
     pub(super) fn tell_end(self, result: Result<Outcome, Fault>) {
         let _ = self.events.send(TransferEvent::Ended(result));
     }
 }
 
-/// A share of a time in thousandths.
+/// A part of a time in thousandths of it.
 pub(super) fn permille(part: Duration, whole: Duration) -> u16 {
     if whole.is_zero() {
         return 0;

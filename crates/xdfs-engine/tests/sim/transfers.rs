@@ -145,12 +145,12 @@ impl Moved {
             pack,
             relaxed: false,
         };
-        let download = |source, wish| DownloadSpec {
+        let download = |source, pack_request| DownloadSpec {
             source,
             store: Arc::new(here.clone()),
             target: path.clone(),
             name: Vec::new(),
-            wish,
+            pack_request,
         };
         let kind = match &mut self.what {
             What::File if is_upload => {
