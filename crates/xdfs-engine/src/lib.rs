@@ -4,8 +4,8 @@
 //! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
 //!   out of them is done here.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
-//! - `call_workers`: the threads that answer its calls about paths and files; `store_workers`: those
-//!   that read and write packs of small files, and open sources and sinks of slow stores.
+//! - `call_workers`: the threads that answer its calls about paths and files; `store_workers`:
+//!   those that read and write packs of small files, and open sources and sinks of slow stores.
 //! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`environment`]: time and threads, which come from outside.

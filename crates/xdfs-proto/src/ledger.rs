@@ -1,10 +1,10 @@
 //! Which file numbers a session has used, in bounded memory.
 //!
 //! Control frames of different channels overtake each other: the offer of file 8 may arrive before
-//! that of file 7, and a frame that was sent again may arrive when its file is long over. A
-//! machine therefore has to tell a number that is new from one that was used. Numbers are kept one
-//! by one within a window below the highest; what lies further back counts as used, and a peer that
-//! still waits for such a file is told that nothing is known of it any more (rules M-7 to M-9).
+//! that of file 7, and a repeated frame may arrive long after its file has ended. So a machine must
+//! distinguish new numbers from used ones. It records the used numbers within a window below the
+//! highest. Lower numbers count as used; a peer that still waits for such a file is told that its
+//! outcome is no longer known (rules M-7 to M-9).
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(crate) struct FileNumbers {
     /// How far behind the highest number a new one may be.
     window: u32,
     highest: u32,
-    /// Those within the window.
+    /// The used numbers within the window.
     used: BTreeSet<u32>,
 }
 
@@ -31,7 +31,7 @@ impl FileNumbers {
         }
     }
 
-    /// Notes that a number is used.
+    /// Records a number as used.
     pub(crate) fn insert(&mut self, id: FileId) {
         self.highest = self.highest.max(id.0);
         self.used.insert(id.0);
@@ -47,7 +47,7 @@ impl FileNumbers {
     }
 }
 
-/// Answers a peer that still waits for a file of which nothing is known here any more.
+/// The answer to a peer that waits for a file whose outcome is no longer known here.
 pub(crate) fn forgotten(file: FileId) -> Frame {
     let fault = Fault::new(
         Code::LimitExceeded,
@@ -62,8 +62,8 @@ pub(crate) fn forgotten(file: FileId) -> Frame {
     })
 }
 
-/// The frame that tells the peer that a file ended here.
-pub(crate) fn farewell(file: FileId, fault: &Fault) -> Frame {
+/// The final answer for a file that failed here: CANCEL or an exception.
+pub(crate) fn failure_frame(file: FileId, fault: &Fault) -> Frame {
     if fault.code == Code::Cancelled {
         Frame::Cancel(Cancel { file })
     } else {

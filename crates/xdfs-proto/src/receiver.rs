@@ -1,7 +1,7 @@
 //! The machine that receives files: a download client or an upload server.
 //!
-//! It checks every block before its payload is taken, knows what is held and what is durable, asks
-//! again for what arrived damaged, and publishes only what is complete and verified. It never sees
+//! It accepts or refuses every block by its header, tracks which ranges are held and durable,
+//! requests damaged blocks again, and publishes only complete and verified files. It never sees
 //! payload: the caller reads it, computes the check value and the [`Fragment`], and writes it.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //!                                                 +-------------> (gone) <---------+--------+
 //! ```
 //!
-//! The edge on the right is `published()`. Once it publishes, only the store can make a file fail:
-//! whoever cancels is told what it came to.
+//! The edge on the right is `published()`. While a file is being published only the store can make
+//! it fail. A side that cancels then is told the outcome.
 //!
 //! Drain order: after every call that changes the machine, call [`Receiver::poll_output`] until it
 //! returns `None`.
@@ -32,7 +32,7 @@ use crate::frame::{
     Request, Resume,
 };
 use crate::id::{ChannelIndex, FileId};
-use crate::ledger::{FileNumbers, cancelled_by_peer, farewell, forgotten};
+use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
 use crate::limits::{CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
@@ -43,18 +43,18 @@ const MISMATCHES_MAX: u32 = 8;
 /// What to do with the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Read it and drop it: the bytes are held already, or arrive on another channel, or the file
+    /// Read it and drop it: the bytes are held, or arriving on another channel, or the file has
     /// ended.
     Discard,
     /// Read it, hash it with the digest of the file, and write it.
     Take(DigestKind),
 }
 
-/// What the caller has to do.
+/// An action for the caller, in the order in which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Close the sink of the file and throw away what it holds: it can't be used.
+    /// Close the sink of the file and delete its content, which can't be used.
     Discard {
         /// The file.
         file: FileId,
@@ -79,8 +79,8 @@ pub enum Output {
         /// Of a pack, what wasn't carried out.
         failures: Failures,
     },
-    /// A region of zeros is held, for which no payload comes. The store has to read as zeros there,
-    /// also where a damaged or lost block, or an earlier attempt, has left other bytes.
+    /// A region of zeros, for which no payload comes. The file must read as zeros there, even where
+    /// a damaged or lost block, or an earlier attempt, has left other bytes.
     Hole {
         /// The file.
         file: FileId,
@@ -102,16 +102,16 @@ pub enum Output {
     TransmitOn(ChannelIndex, Frame),
 }
 
-/// Where a file stands at its receiver.
+/// The state of a file at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It was asked for, and the sender hasn't offered it.
+    /// It was requested, and the sender hasn't offered it yet.
     Requested,
-    /// The store opens it.
+    /// The store opens its sink.
     Opening,
-    /// Its bytes come.
+    /// Its blocks are arriving.
     Receiving,
-    /// All of it is held and verified; the store gives it its name.
+    /// All bytes are held and verified; the store gives it its name.
     Publishing,
 }
 
@@ -126,10 +126,10 @@ struct File {
     /// Blocks whose payload is being read, by their start: end and channel. No two overlap, since
     /// payload is written before its check value is known.
     arriving: BTreeMap<u64, (u64, ChannelIndex)>,
-    /// What was dropped because it overlaps a block in `arriving`.
+    /// Ranges of blocks that were dropped because they overlap one in `arriving`.
     dropped: RangeSet,
-    /// Whether a data frame or EOFR has shown that the sender knows of ACCEPT.
-    heard: bool,
+    /// A data frame or EOFR has shown that the sender has ACCEPT.
+    accept_confirmed: bool,
     /// Where a file of unknown length ends, as a block shows that ends off the grid.
     tail: Option<u64>,
     block_size: u64,
@@ -137,16 +137,16 @@ struct File {
     repeats: RangeSet,
     repeated: u64,
     mismatches: u32,
-    end: Option<(u64, DigestValue, u16)>,
+    eofr: Option<(u64, DigestValue, u16)>,
 }
 
 /// A file that ended here.
 #[derive(Clone, Debug)]
-struct Ended {
+struct EndedFile {
     file: FileId,
-    /// What was offered, to tell an offer that comes again from another one.
+    /// Its offer, to tell a repeated offer from another one.
     offer: Option<Offer>,
-    /// The last word on it. `None` if the sender had that.
+    /// The final answer for it; `None` if the sender gave that.
     answer: Option<Frame>,
 }
 
@@ -155,8 +155,8 @@ struct Ended {
 pub struct Receiver {
     limits: Limits,
     files: BTreeMap<FileId, File>,
-    ended: VecDeque<Ended>,
-    /// All numbers that were offered or asked for.
+    ended_files: VecDeque<EndedFile>,
+    /// All numbers that were offered or requested.
     numbers: FileNumbers,
     acks: Acks,
     outputs: VecDeque<Output>,
@@ -170,7 +170,7 @@ impl Receiver {
             numbers: FileNumbers::new(limits.file_numbers_kept),
             limits,
             files: BTreeMap::new(),
-            ended: VecDeque::new(),
+            ended_files: VecDeque::new(),
             acks: Acks::default(),
             outputs: VecDeque::new(),
         }
@@ -181,18 +181,18 @@ impl Receiver {
         self.acks.channel_up(channel);
     }
 
-    /// A channel is gone. Control frames whose effect isn't seen yet are sent again, and the last
-    /// words on files that ended: they may have been lost with it.
+    /// A channel is gone. Control frames without an effect so far are sent again, and so are the
+    /// final answers for files that ended: they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
         self.acks.channel_down(channel);
         for (&id, file) in &mut self.files {
             file.arriving.retain(|_, (_, on)| *on != channel);
-            file.owe_dropped();
+            file.take_owed();
             match (file.state, &file.request, &file.accept) {
                 (FileState::Requested, Some(request), _) => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Xftsm(request.clone()))),
-                (FileState::Receiving, _, Some(accept)) if !file.knows_of_accept() => self
+                (FileState::Receiving, _, Some(accept)) if !file.has_confirmed_accept() => self
                     .outputs
                     .push_back(Output::Transmit(Frame::Accept(accept.clone()))),
                 _ => {}
@@ -202,14 +202,13 @@ impl Receiver {
                     .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
             }
         }
-        let words = self.ended.iter().filter_map(|e| e.answer.clone());
+        let words = self.ended_files.iter().filter_map(|e| e.answer.clone());
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Asks again for the files that the sender hasn't offered: the request, or the answer, may
-    /// be lost. To be called when nothing was answered for the stall timeout; a lost channel does
-    /// it by itself.
-    pub fn ask_again(&mut self) {
+    /// Sends unanswered requests again: they or their answers may be lost. To be called when
+    /// nothing was answered for the stall timeout; a lost channel does it by itself.
+    pub fn resend_unanswered(&mut self) {
         let asked = |file: &&File| file.state == FileState::Requested;
         let requests = self.files.values().filter(asked);
         let requests = requests.filter_map(|file| file.request.clone());
@@ -217,7 +216,7 @@ impl Receiver {
         self.outputs.extend(frames);
     }
 
-    /// Asks for a file (download).
+    /// Requests a file (download).
     pub fn request(&mut self, request: Request) {
         let id = request.file;
         self.numbers.insert(id);
@@ -235,15 +234,15 @@ impl Receiver {
     /// A fault that ends the session.
     pub fn handle_frame(&mut self, channel: ChannelIndex, frame: Frame) -> Result<(), Fault> {
         match frame {
-            Frame::Xftsmu(offer) => self.offered(offer),
-            Frame::Offer(offer) => self.answered(offer),
-            Frame::Hole(Hole { file, range }) => self.hole(channel, file, range),
+            Frame::Xftsmu(offer) => self.handle_xftsmu(offer),
+            Frame::Offer(offer) => self.handle_offer(offer),
+            Frame::Hole(Hole { file, range }) => self.handle_hole(channel, file, range),
             Frame::Eofr(Eofr {
                 file,
                 length,
                 digest,
                 store_wait_permille,
-            }) => self.ended(file, length, digest, store_wait_permille),
+            }) => self.handle_eofr(file, length, digest, store_wait_permille),
             Frame::Cancel(Cancel { file }) => {
                 self.withdraw(file, cancelled_by_peer("receive the file"));
                 Ok(())
@@ -255,17 +254,17 @@ impl Receiver {
         }
     }
 
-    /// Refuses an offer for a reason that lies outside of this machine. What follows it is
-    /// discarded, and the sender is told again when it asks again.
+    /// Refuses an offer for a reason outside of this machine. Its blocks are discarded, and a
+    /// repeated offer gets the same answer.
     pub fn refuse(&mut self, offer: Offer, fault: &Fault) {
         self.numbers.insert(offer.file);
-        let answer = farewell(offer.file, fault);
-        self.end(offer.file, Some(offer), Some(answer));
+        let answer = failure_frame(offer.file, fault);
+        self.finish(offer.file, Some(offer), Some(answer));
     }
 
-    fn offered(&mut self, offer: Offer) -> Result<(), Fault> {
+    fn handle_xftsmu(&mut self, offer: Offer) -> Result<(), Fault> {
         if let Some(file) = self.files.get(&offer.file) {
-            // An offer that came again after a lost channel; its answer may be lost too.
+            // Repeated after the loss of a channel; its answer may be lost too.
             if file.offer.as_ref() != Some(&offer) {
                 return Err(violation(format!("file {} was offered twice", offer.file)));
             }
@@ -279,7 +278,7 @@ impl Receiver {
             return Err(violation("file number 0 was offered".into()));
         }
         if self.numbers.contains(offer.file) {
-            return self.offered_again(&offer);
+            return self.handle_repeated_offer(&offer);
         }
         if self.files.len() >= self.limits.open_files_max {
             let fault = Fault::new(
@@ -304,9 +303,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// An offer of a file that ended here: sent again after a lost channel, or overtaken.
-    fn offered_again(&mut self, offer: &Offer) -> Result<(), Fault> {
-        let Some(ended) = self.ended.iter().find(|e| e.file == offer.file) else {
+    /// An offer of a file that has ended here: repeated after the loss of a channel, or overtaken.
+    fn handle_repeated_offer(&mut self, offer: &Offer) -> Result<(), Fault> {
+        let Some(ended) = self.ended_files.iter().find(|e| e.file == offer.file) else {
             self.outputs
                 .push_back(Output::Transmit(forgotten(offer.file)));
             return Ok(());
@@ -327,9 +326,9 @@ impl Receiver {
         Ok(())
     }
 
-    fn answered(&mut self, offer: Offer) -> Result<(), Fault> {
-        // Who asked decides what becomes of the target, so what the sender says of it means
-        // nothing, here and to the store.
+    fn handle_offer(&mut self, offer: Offer) -> Result<(), Fault> {
+        // In a download this side's user decides about the target, so the sender's options for it
+        // are ignored.
         let offer = Offer {
             overwrite: false,
             resume: Resume::Never,
@@ -339,7 +338,7 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&offer.file) else {
             // Cancelled here in the meantime.
             return if self.numbers.contains(offer.file) {
-                self.offered_again(&offer)
+                self.handle_repeated_offer(&offer)
             } else {
                 Err(violation(format!("file {} was not asked for", offer.file)))
             };
@@ -403,7 +402,8 @@ impl Receiver {
         file.state = FileState::Receiving;
         file.resumed = file.held.ranges().total();
         file.block_size = u64::from(block_size);
-        // A journal in more pieces than a frame holds: what isn't told is sent again and dropped.
+        // A journal may have more ranges than a frame can list: the others are sent again and
+        // dropped.
         let told_max = Accept::durable_max(file.held.kind(), &self.limits);
         if durable.len() > told_max {
             durable = file.held.fragments().copied().collect();
@@ -480,21 +480,21 @@ impl Receiver {
                 "a block came for file {id} before it was accepted"
             )));
         }
-        file.heard = true;
+        file.accept_confirmed = true;
         file.check_shape(range, data)?;
         let held = file.held.ranges();
         if held.contains(range) {
             return Ok(Disposition::Discard);
         }
-        // Of a hole, the part that is held may have come again as blocks from another channel.
+        // Parts of a hole may be held: they may have been repeated as blocks on another channel.
         if held.overlaps(range) && data == Data::Block {
             return Err(violation(format!(
                 "a block at {range} overlaps bytes that are held"
             )));
         }
         if file.is_arriving(range) {
-            // The same bytes are being read, and written, already. Should they turn out wrong, or
-            // their channel break, they are asked for again.
+            // The same bytes are arriving on another channel. If they turn out damaged, or that
+            // channel breaks, they are requested again.
             file.dropped.insert(range);
             return Ok(Disposition::Discard);
         }
@@ -514,9 +514,9 @@ impl Receiver {
         Ok(Disposition::Take(file.held.kind()))
     }
 
-    /// The payload of a block was read to its end. `fragment` is its digest state, or `None` if
-    /// its check value was wrong or it was discarded; `wrong` tells the two apart. Returns whether
-    /// the fragment is new, so that the caller records it as written.
+    /// The payload of a block was read to its end. `fragment` is its digest state; it is `None` if
+    /// the block was discarded or, with `wrong`, damaged. Returns whether the fragment is new, so
+    /// that the caller records it as written.
     pub fn end_block(
         &mut self,
         channel: ChannelIndex,
@@ -533,14 +533,14 @@ impl Receiver {
             return false;
         };
         if file.arriving.get(&range.start) != Some(&(range.end, channel)) {
-            // It was to be discarded.
+            // It was discarded.
             return false;
         }
         file.arriving.remove(&range.start);
         if wrong {
             file.mismatches += 1;
             if file.length.is_none() && file.tail == Some(range.end) {
-                // What a damaged block says of the end isn't believed.
+                // A damaged block proves nothing about the length.
                 file.tail = None;
             }
             if file.mismatches > MISMATCHES_MAX {
@@ -571,7 +571,7 @@ impl Receiver {
         if new {
             file.repeats.remove(range);
         }
-        for range in file.owe_dropped() {
+        for range in file.take_owed() {
             self.outputs
                 .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
         }
@@ -581,7 +581,12 @@ impl Receiver {
         new
     }
 
-    fn hole(&mut self, channel: ChannelIndex, id: FileId, range: ByteRange) -> Result<(), Fault> {
+    fn handle_hole(
+        &mut self,
+        channel: ChannelIndex,
+        id: FileId,
+        range: ByteRange,
+    ) -> Result<(), Fault> {
         if range.is_empty() {
             return Err(violation("HOLE names an empty region".into()));
         }
@@ -623,29 +628,29 @@ impl Receiver {
         }
     }
 
-    /// Whether acknowledgements wait for more blocks, so that the caller should call
+    /// Whether data frames are unacknowledged, so that the caller should call
     /// [`Receiver::flush_acks`] soon.
     #[must_use]
     pub fn has_acks(&self) -> bool {
-        !self.acks.are_told()
+        !self.acks.is_empty()
     }
 
-    /// Whether an acknowledgement waits on this channel.
+    /// Whether data frames of this channel are unacknowledged.
     #[must_use]
     pub fn owes_ack(&self, channel: ChannelIndex) -> bool {
         self.acks.owes(channel)
     }
 
-    /// Emits the acknowledgements that wait.
+    /// Emits the pending acknowledgements.
     pub fn flush_acks(&mut self) {
         let outputs = &mut self.outputs;
-        self.acks.tell(|channel, data_frames| {
+        self.acks.drain(|channel, data_frames| {
             let frame = Frame::Ack(Ack { data_frames });
             outputs.push_back(Output::TransmitOn(channel, frame));
         });
     }
 
-    fn ended(
+    fn handle_eofr(
         &mut self,
         id: FileId,
         length: u64,
@@ -658,7 +663,7 @@ impl Receiver {
                     "EOFR came for file {id}, which is unknown"
                 )));
             }
-            let answer = match self.ended.iter().find(|e| e.file == id) {
+            let answer = match self.ended_files.iter().find(|e| e.file == id) {
                 Some(ended) => ended.answer.clone(),
                 None => Some(forgotten(id)),
             };
@@ -671,7 +676,7 @@ impl Receiver {
             )));
         }
         let end = (length, digest, store_wait_permille);
-        let contradicts = file.end.is_some_and(|e| e.0 != length || e.1 != digest);
+        let contradicts = file.eofr.is_some_and(|e| e.0 != length || e.1 != digest);
         let known = file.length.or(file.tail);
         let contradicts = contradicts || digest.kind() != file.held.kind();
         if contradicts || known.is_some_and(|n| n != length) || file.seen_end() > length {
@@ -679,9 +684,9 @@ impl Receiver {
                 "EOFR contradicts the length or digest of the file".into(),
             ));
         }
-        file.heard = true;
+        file.accept_confirmed = true;
         file.length = Some(length);
-        file.end = Some(end);
+        file.eofr = Some(end);
         self.verify_if_complete(id);
         Ok(())
     }
@@ -690,7 +695,7 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        let (FileState::Receiving, Some((length, digest, _))) = (file.state, file.end) else {
+        let (FileState::Receiving, Some((length, digest, _))) = (file.state, file.eofr) else {
             return;
         };
         let own = file.held.digest(length);
@@ -717,14 +722,14 @@ impl Receiver {
         self.fail(id, fault);
     }
 
-    /// The file stands under its name, or the pack is carried out but for `failures`.
+    /// The file has its name, or the pack is written except for `failures`.
     pub fn published(&mut self, id: FileId, store_wait_permille: u16, failures: Failures) {
         let publishing = |f: &File| f.state == FileState::Publishing;
         let Some((length, digest, sender_wait)) = self
             .files
             .get(&id)
             .filter(|f| publishing(f))
-            .and_then(|f| f.end)
+            .and_then(|f| f.eofr)
         else {
             return;
         };
@@ -736,7 +741,7 @@ impl Receiver {
             store_wait_permille,
             failures: failures.clone(),
         });
-        self.end(id, offer, Some(answer));
+        self.finish(id, offer, Some(answer));
         self.outputs.push_back(Output::Finished {
             file: id,
             length,
@@ -757,34 +762,34 @@ impl Receiver {
         }
     }
 
-    /// Sends the last word on a file, and keeps it for a frame of the sender that comes again.
-    fn end(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
+    /// Sends the final answer for a file, and keeps it for repeated frames of the sender.
+    fn finish(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
         self.outputs
             .extend(answer.iter().cloned().map(Output::Transmit));
         self.keep(file, offer, answer);
     }
 
     fn keep(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
-        self.ended.push_back(Ended {
+        self.ended_files.push_back(EndedFile {
             file,
             offer,
             answer,
         });
-        if self.ended.len() > self.limits.ended_files_kept {
-            self.ended.pop_front();
+        if self.ended_files.len() > self.limits.ended_files_kept {
+            self.ended_files.pop_front();
         }
     }
 
-    /// Ends a file because the user of this side doesn't want it any more. One that is being
-    /// published goes on: its name may stand there already.
+    /// Ends a file because the user of this side cancels it. A file that is being published goes
+    /// on, since it may already have its name.
     pub fn cancel(&mut self, id: FileId, fault: Fault) {
         if !self.is_publishing(id) {
             self.fail(id, fault);
         }
     }
 
-    /// Ends a file because the sender did: CANCEL or an exception of it has come. One that is being
-    /// published goes on. The sender is answered, since it may wait for what became of the file.
+    /// Ends a file because the sender did, by CANCEL or an exception. A file that is being
+    /// published goes on. The sender is answered, since it may wait for the outcome.
     pub fn withdraw(&mut self, id: FileId, fault: Fault) {
         if self.is_publishing(id) {
             return;
@@ -792,7 +797,7 @@ impl Receiver {
         if let Some(file) = self.files.remove(&id) {
             let asked = file.state == FileState::Requested;
             let answer = (!asked).then_some(Frame::Cancel(Cancel { file: id }));
-            self.end(id, file.offer, answer);
+            self.finish(id, file.offer, answer);
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
     }
@@ -802,17 +807,17 @@ impl Receiver {
         file.is_some_and(|f| f.state == FileState::Publishing)
     }
 
-    /// Ends a file because this side failed, whatever it was doing, or (with a remote fault)
-    /// because the sender did. The sender is told of a local fault.
+    /// Ends a file in any state, because of a fault of this side or (a remote fault) of the sender.
+    /// A local fault is sent to the sender.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         if let Some(file) = self.files.remove(&id) {
             let local = fault.side == Side::Local;
-            self.end(id, file.offer, local.then(|| farewell(id, &fault)));
+            self.finish(id, file.offer, local.then(|| failure_frame(id, &fault)));
             self.outputs.push_back(Output::Failed { file: id, fault });
         }
     }
 
-    /// Where a file stands; `None` if it isn't open.
+    /// The state of a file; `None` if it isn't open.
     #[must_use]
     pub fn state(&self, id: FileId) -> Option<FileState> {
         self.files.get(&id).map(|file| file.state)
@@ -824,7 +829,7 @@ impl Receiver {
         self.files.contains_key(&id)
     }
 
-    /// Whether the file is or was offered or asked for here.
+    /// Whether the file is or was offered or requested here.
     #[must_use]
     pub fn was_offered(&self, id: FileId) -> bool {
         self.numbers.contains(id)
@@ -836,7 +841,7 @@ impl Receiver {
         self.files.is_empty()
     }
 
-    /// Bytes of a file that are held, its length if known, and those of an earlier attempt.
+    /// The bytes of a file that are held, its length if known, and the bytes of an earlier attempt.
     #[must_use]
     pub fn progress(&self, id: FileId) -> (u64, Option<u64>, u64) {
         self.files.get(&id).map_or((0, None, 0), |f| {
@@ -844,20 +849,20 @@ impl Receiver {
         })
     }
 
-    /// Bytes of a file that had to be asked for again.
+    /// The bytes of a file that were requested again.
     #[must_use]
     pub fn repeated_bytes(&self, id: FileId) -> u64 {
         self.files.get(&id).map_or(0, |f| f.repeated)
     }
 
-    /// What has to be done next.
+    /// The next action.
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 }
 
-/// What a data frame is.
+/// The kind of a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
     Block,

@@ -1,8 +1,8 @@
 //! The machine that sends files: an upload client or a download server.
 //!
-//! It decides which bytes go next and on which channel they are outstanding, takes back what a
-//! broken channel owed, and knows when a file is complete. It never sees payload: the caller reads
-//! an [`Extent`], tells its digest with [`Sender::extent_read`], and moves the bytes.
+//! It decides which bytes go next and on which channel they are outstanding, resends the extents of
+//! a broken channel, and knows when a file is complete. It never sees payload: the caller reads an
+//! [`Extent`], passes its digest state to [`Sender::extent_read`], and moves the bytes.
 //!
 //! ```text
 //!   offer()       Accept           all read          Published
@@ -33,7 +33,7 @@ use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
 use crate::frame::{Accept, Ack, Cancel, Frame, Offer, Published, Repeat, Resume};
 use crate::id::{ChannelIndex, FileId, SourceTag};
-use crate::ledger::{FileNumbers, cancelled_by_peer, farewell, forgotten};
+use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
 use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
@@ -45,11 +45,11 @@ pub struct Extent {
     pub file: FileId,
     /// The bytes, counted from the start of the transferred range.
     pub range: ByteRange,
-    /// Whether they were read before, so that the source must be able to read them twice.
-    pub again: bool,
+    /// They were read before, so the source must be able to read them twice.
+    pub is_resend: bool,
 }
 
-/// What the caller has to do.
+/// An action for the caller, in the order in which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
@@ -86,13 +86,15 @@ pub enum Output {
         /// Of a pack, what wasn't carried out.
         failures: Failures,
     },
-    /// Send this frame on any channel that is alive.
+    /// Send this frame on any open channel. The machine has no clock, so the caller sets
+    /// [`store_wait_permille`](crate::frame::Eofr::store_wait_permille) of an EOFR, to the same
+    /// value whenever the frame is repeated.
     Transmit(Frame),
-    /// Send this frame on this channel: it must not overtake what was sent there.
+    /// Send this frame on this channel, after the frames sent there before. For EOFR as above.
     TransmitOn(ChannelIndex, Frame),
 }
 
-/// Where a file stands at its sender.
+/// The state of a file at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
     /// A pack that no channel has taken yet.
@@ -117,31 +119,30 @@ struct File {
     dry_run: bool,
     pack: bool,
     block_size: u64,
-    /// Bytes that no channel holds and that weren't read yet (for a known length).
+    /// Bytes not yet read (for a known length).
     unsent: RangeSet,
-    /// Bytes that were read before and have to go again.
-    again: RangeSet,
+    /// Bytes that were read and have to be sent again.
+    to_resend: RangeSet,
     /// Where a source of unknown length goes on.
     cursor: u64,
     digest: FragmentMap,
-    /// The channel that the offer went on, and on which the bytes follow ahead of ACCEPT.
+    /// The channel that carries the offer of a pack, and its bytes ahead of ACCEPT.
     ahead: Option<ChannelIndex>,
     /// EOFR was sent ahead of ACCEPT: the receiver may have published already.
     has_ended: bool,
     /// ACCEPT has come.
     accepted: bool,
-    /// Why it is being cancelled.
+    /// The local fault, in the state Cancelling.
     failing: Option<Fault>,
-    /// Whether the offer allows that the receiver goes on from a journal.
+    /// The offer allows the receiver to resume from a journal.
     may_resume: bool,
-    /// What the receiver had already; never sent.
+    /// Durable ranges of an earlier attempt; never sent.
     resumed: RangeSet,
     acknowledged: u64,
-    /// Bytes of REPEAT: they were, or will be, acknowledged twice.
+    /// Bytes named by REPEAT: they are acknowledged twice.
     repeated: u64,
     retransmitted: u64,
-    store_wait_permille: u16,
-    /// Its source has nothing now.
+    /// Its source has no data at the moment.
     is_paused: bool,
 }
 
@@ -167,8 +168,8 @@ pub struct Sender {
     channels: BTreeMap<ChannelIndex, Channel>,
     outputs: VecDeque<Output>,
     last_progress: Duration,
-    /// What was said of files that failed here, in case it was lost with a channel.
-    farewells: VecDeque<(FileId, Frame)>,
+    /// The final answers for files that failed here, to be repeated after the loss of a channel.
+    failure_frames: VecDeque<(FileId, Frame)>,
     numbers: FileNumbers,
     block_size_max: u32,
 }
@@ -188,7 +189,7 @@ impl Sender {
             channels: BTreeMap::new(),
             outputs: VecDeque::new(),
             last_progress: Duration::ZERO,
-            farewells: VecDeque::new(),
+            failure_frames: VecDeque::new(),
         }
     }
 
@@ -215,8 +216,8 @@ impl Sender {
         );
     }
 
-    /// A channel is gone. What it owed goes to other channels, and control frames whose answer is
-    /// outstanding are sent again, since they may have been lost with it.
+    /// A channel is gone. Its unacknowledged extents go to other channels, and unanswered control
+    /// frames are sent again, since they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
         let Some(lost) = self.channels.remove(&channel) else {
             return;
@@ -224,30 +225,30 @@ impl Sender {
         for extent in lost.unacknowledged {
             self.in_flight -= extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
-                file.again.insert(extent.range);
+                file.to_resend.insert(extent.range);
             }
         }
         for file in self.files.values_mut() {
             if file.ahead == Some(channel) {
-                file.fall_back();
+                file.reoffer();
             }
         }
-        self.ask_again();
-        let words = self.farewells.iter().map(|(_, f)| f.clone());
+        self.resend_unanswered();
+        let words = self.failure_frames.iter().map(|(_, f)| f.clone());
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Says again what the receiver hasn't answered: it, or its answer, may be lost. To be called
-    /// when nothing was answered for the stall timeout; a lost channel does it by itself.
-    pub fn ask_again(&mut self) {
+    /// Sends unanswered control frames again: they or their answers may be lost. To be called when
+    /// nothing was answered for the stall timeout; a lost channel does it by itself.
+    pub fn resend_unanswered(&mut self) {
         let frames = self
             .files
             .values()
             .flat_map(|file| match file.state {
                 FileState::Offered => [Some(file.offer.clone()), None],
-                // Nothing of one that is ahead was lost with another channel.
+                // A pack that is ahead of ACCEPT uses one channel, which has not been lost.
                 FileState::Ended if file.ahead.is_none() => [file.end_frame(), None],
-                FileState::Cancelling => [Some(file.asking()), file.withdrawal()],
+                FileState::Cancelling => [Some(file.unanswered_frame()), file.cancel_frame()],
                 FileState::Ended | FileState::Sending | FileState::Waiting => [None, None],
             })
             .flatten();
@@ -268,21 +269,20 @@ impl Sender {
             pack: offer.pack,
             block_size: 0,
             unsent: RangeSet::new(),
-            again: RangeSet::new(),
+            to_resend: RangeSet::new(),
             cursor: 0,
             ahead: None,
             has_ended: false,
             accepted: false,
             failing: None,
             digest: FragmentMap::new(offer.digest),
-            // Of a download the other side decides it.
+            // In a download the receiver decides it.
             may_resume: (!upload || offer.resume != Resume::Never)
                 && offer.tag != SourceTag::default(),
             resumed: RangeSet::new(),
             acknowledged: 0,
             repeated: 0,
             retransmitted: 0,
-            store_wait_permille: 0,
             is_paused: false,
             offer: if upload {
                 Frame::Xftsmu(offer.clone())
@@ -315,10 +315,10 @@ impl Sender {
         Some(file.offer.clone())
     }
 
-    /// Whether there are bytes that can go on one channel alone.
+    /// Whether a pack has bytes that must go ahead of ACCEPT on the channel of its offer.
     #[must_use]
     pub fn is_ahead(&self) -> bool {
-        let waits = |f: &File| f.unsent.total() + f.again.total() > 0;
+        let waits = |f: &File| f.unsent.total() + f.to_resend.total() > 0;
         self.files.values().any(|f| f.ahead.is_some() && waits(f))
     }
 
@@ -333,10 +333,10 @@ impl Sender {
         now: Duration,
     ) -> Result<(), Fault> {
         match frame {
-            Frame::Accept(accept) => self.accepted(accept),
-            Frame::Ack(Ack { data_frames }) => self.acknowledged(channel, data_frames, now),
-            Frame::Repeat(Repeat { file, range }) => self.repeat(file, range),
-            // Progress that this machine already knows better.
+            Frame::Accept(accept) => self.handle_accept(accept),
+            Frame::Ack(Ack { data_frames }) => self.handle_ack(channel, data_frames, now),
+            Frame::Repeat(Repeat { file, range }) => self.handle_repeat(file, range),
+            // For information only: nothing depends on it, and ACK counts progress.
             Frame::Durable(_) => Ok(()),
             Frame::Cancel(Cancel { file }) => {
                 self.fail(file, cancelled_by_peer("send the file"));
@@ -348,7 +348,7 @@ impl Sender {
                 digest,
                 store_wait_permille,
                 failures,
-            }) => self.published(file, length, digest, store_wait_permille, failures),
+            }) => self.handle_published(file, length, digest, store_wait_permille, failures),
             other => Err(violation(format!(
                 "{} came where a sender is",
                 other.name()
@@ -356,16 +356,20 @@ impl Sender {
         }
     }
 
-    fn accepted(&mut self, accept: Accept) -> Result<(), Fault> {
+    fn handle_accept(&mut self, accept: Accept) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&accept.file) else {
-            // The offer arrived after the word that the file is over, or that word was lost.
-            if let Some((_, frame)) = self.farewells.iter().find(|(id, _)| *id == accept.file) {
+            // The offer arrived after the final answer for the file, or that answer was lost.
+            if let Some((_, frame)) = self
+                .failure_frames
+                .iter()
+                .find(|(id, _)| *id == accept.file)
+            {
                 self.outputs.push_back(Output::Transmit(frame.clone()));
             }
             return Ok(());
         };
-        if let Some(frame) = file.withdrawal() {
-            // Of a pack the offer may have overtaken that it is withdrawn.
+        if let Some(frame) = file.cancel_frame() {
+            // The offer of a pack may have overtaken CANCEL.
             file.accepted = true;
             self.outputs.push_back(Output::Transmit(frame));
             return Ok(());
@@ -439,7 +443,7 @@ impl Sender {
         Ok(())
     }
 
-    fn acknowledged(
+    fn handle_ack(
         &mut self,
         channel: ChannelIndex,
         data_frames: u64,
@@ -471,7 +475,7 @@ impl Sender {
         Ok(())
     }
 
-    fn repeat(&mut self, id: FileId, range: ByteRange) -> Result<(), Fault> {
+    fn handle_repeat(&mut self, id: FileId, range: ByteRange) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&id) else {
             return Ok(());
         };
@@ -491,13 +495,13 @@ impl Sender {
             )));
         }
         // What waits to go again already goes once.
-        let before = file.again.total();
-        file.again.insert(range);
-        file.repeated += file.again.total() - before;
+        let before = file.to_resend.total();
+        file.to_resend.insert(range);
+        file.repeated += file.to_resend.total() - before;
         Ok(())
     }
 
-    fn published(
+    fn handle_published(
         &mut self,
         id: FileId,
         length: u64,
@@ -563,11 +567,11 @@ impl Sender {
                 continue;
             }
             let size = file.block_size;
-            if let Some(range) = file.again.take_front(size, size, 0) {
+            if let Some(range) = file.to_resend.take_front(size, size, 0) {
                 return Some(Extent {
                     file: id,
                     range,
-                    again: true,
+                    is_resend: true,
                 });
             }
             if file.state != FileState::Sending {
@@ -578,7 +582,7 @@ impl Sender {
                     return Some(Extent {
                         file: id,
                         range,
-                        again: false,
+                        is_resend: false,
                     });
                 }
             } else if let Some(range) = file.at_cursor() {
@@ -586,21 +590,21 @@ impl Sender {
                 return Some(Extent {
                     file: id,
                     range,
-                    again: false,
+                    is_resend: false,
                 });
             }
         }
         None
     }
 
-    /// Gives back an extent that could not be read or sent now. Of a source of unknown length
-    /// that is the one that was taken last.
+    /// Gives back an extent that could not be read or sent now. For a source of unknown length it
+    /// must be the one taken last.
     pub fn put_back(&mut self, extent: Extent) {
         let Some(file) = self.files.get_mut(&extent.file) else {
             return;
         };
-        if extent.again {
-            file.again.insert(extent.range);
+        if extent.is_resend {
+            file.to_resend.insert(extent.range);
         } else if file.length.is_some() {
             file.unsent.insert(extent.range);
         } else {
@@ -608,8 +612,8 @@ impl Sender {
         }
     }
 
-    /// Makes a longer hole of an extent of zeros: takes the unsent bytes up to `end` too. Returns
-    /// the range that goes out as one HOLE.
+    /// Extends an extent within a hole over the unsent bytes up to `end`. Returns the range that
+    /// one HOLE frame covers.
     #[must_use]
     pub fn widen_hole(&mut self, extent: Extent, end: u64) -> ByteRange {
         let Some(file) = self.files.get_mut(&extent.file) else {
@@ -625,7 +629,7 @@ impl Sender {
             start: extent.range.start,
             end: end.max(extent.range.end),
         };
-        if extent.again || wide == extent.range {
+        if extent.is_resend || wide == extent.range {
             return extent.range;
         }
         let rest = ByteRange {
@@ -639,8 +643,8 @@ impl Sender {
         wide
     }
 
-    /// Tells the digest state of an extent that was read for the first time. Where the length is
-    /// unknown it may be shorter than the extent that was taken: then the source goes no further.
+    /// Takes the digest state of an extent that was read for the first time. If the length is
+    /// unknown the fragment may be shorter than the extent: then the source has ended.
     pub fn extent_read(&mut self, file: FileId, fragment: Fragment) {
         if let Some(file) = self.files.get_mut(&file) {
             let _ = file.digest.insert(fragment);
@@ -651,7 +655,7 @@ impl Sender {
         }
     }
 
-    /// Tells that a region of zeros was sent as a hole.
+    /// Records that a region of zeros is sent as a hole.
     pub fn hole_read(&mut self, file: FileId, range: ByteRange) {
         if let Some(file) = self.files.get_mut(&file) {
             let block_size = file.block_size;
@@ -664,7 +668,8 @@ impl Sender {
         if let Some(file) = self.files.get_mut(&id)
             && file.length.is_none()
         {
-            // Never before what was read of it; what was taken and not read is to be sent still.
+            // Not before the end of the bytes read. Extents taken and not read are still to be
+            // sent.
             let read = file.digest.ranges();
             let length = length.max(read.as_slice().last().map_or(0, |r| r.end));
             file.unsent = read.gaps(ByteRange {
@@ -683,12 +688,12 @@ impl Sender {
         let file = self.files.get_mut(&extent.file);
         let Some(state) = self.channels.get_mut(&channel) else {
             if let Some(file) = file {
-                file.again.insert(extent.range);
+                file.to_resend.insert(extent.range);
             }
             self.end_if_complete(extent.file);
             return;
         };
-        if let Some(file) = file.filter(|_| extent.again) {
+        if let Some(file) = file.filter(|_| extent.is_resend) {
             file.retransmitted += len;
         }
         if state.unacknowledged.is_empty() {
@@ -699,13 +704,6 @@ impl Sender {
         state.sent_frames += 1;
         self.in_flight += len;
         self.end_if_complete(extent.file);
-    }
-
-    /// Sets the share of time spent waiting for the store, which EOFR tells the receiver.
-    pub fn set_store_wait(&mut self, id: FileId, permille: u16) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.store_wait_permille = permille;
-        }
     }
 
     fn end_if_complete(&mut self, id: FileId) {
@@ -741,41 +739,41 @@ impl Sender {
                 file.ahead = None;
                 file.has_ended = true;
                 file.failing = Some(fault);
-                let frame = file.withdrawal();
+                let frame = file.cancel_frame();
                 self.outputs.extend(frame.map(Output::Transmit));
                 return;
             }
         }
-        // Its extents stay on their channels' lists: ACK counts them whoever they belong to.
+        // Its extents stay on the lists of their channels, since ACK counts all data frames.
         let first = self.files.remove(&id).and_then(|file| file.failing);
         if first.is_none() && fault.side == Side::Local {
             self.refuse(id, &fault);
         }
-        // A receiver that only follows says CANCEL; anything else is a reason of its own.
+        // CANCEL only answers this side's fault; an exception is a fault of the receiver.
         let follows = fault.code == Code::Cancelled;
         let fault = first.filter(|_| follows).unwrap_or(fault);
         self.outputs.push_back(Output::Failed { file: id, fault });
     }
 
-    /// A request that came before came again. If its file is over here, the receiver is told so.
-    pub fn requested_again(&mut self, id: FileId) {
+    /// Handles a request that was received before. If its file has ended, the final answer is sent
+    /// again.
+    pub fn handle_repeated_request(&mut self, id: FileId) {
         if self.files.contains_key(&id) || id.0 == 0 {
-            // The offer comes again by itself.
+            // The offer is repeated on its own.
             return;
         }
-        let kept = self.farewells.iter().find(|(file, _)| *file == id);
+        let kept = self.failure_frames.iter().find(|(file, _)| *file == id);
         let frame = kept.map_or_else(|| forgotten(id), |(_, frame)| frame.clone());
         self.outputs.push_back(Output::Transmit(frame));
     }
 
-    /// Tells the receiver that a file failed which this machine was never given (a request that
-    /// can't be served), and again when a channel is lost.
+    /// Refuses a request that can't be served. The refusal is repeated when a channel is lost.
     pub fn refuse(&mut self, id: FileId, fault: &Fault) {
         self.numbers.insert(id);
-        let frame = farewell(id, fault);
-        self.farewells.push_back((id, frame.clone()));
-        if self.farewells.len() > self.limits.ended_files_kept {
-            self.farewells.pop_front();
+        let frame = failure_frame(id, fault);
+        self.failure_frames.push_back((id, frame.clone()));
+        if self.failure_frames.len() > self.limits.ended_files_kept {
+            self.failure_frames.pop_front();
         }
         self.outputs.push_back(Output::Transmit(frame));
     }
@@ -788,21 +786,21 @@ impl Sender {
         Some((file.block_size, file.length))
     }
 
-    /// Whether an extent may go in the clear where payload does: neither packs nor beginnings of
-    /// files do.
+    /// Whether an extent may be sent in the clear if the channel allows it. Packs and the
+    /// beginnings of files may not.
     #[must_use]
     pub fn may_be_clear(&self, extent: Extent) -> bool {
         let file = self.files.get(&extent.file);
         extent.range.start >= CLEAR_OFFSET_MIN && file.is_some_and(|file| !file.pack)
     }
 
-    /// Where a file of unknown length stands: the end of what was taken so far.
+    /// For a file of unknown length: the end of the extents taken so far.
     #[must_use]
     pub fn cursor(&self, id: FileId) -> u64 {
         self.files.get(&id).map_or(0, |f| f.cursor)
     }
 
-    /// Where a file stands; `None` if it isn't open.
+    /// The state of a file; `None` if it isn't open.
     #[must_use]
     pub fn state(&self, id: FileId) -> Option<FileState> {
         self.files.get(&id).map(|file| file.state)
@@ -814,8 +812,8 @@ impl Sender {
         self.files.contains_key(&id)
     }
 
-    /// Whether the file is or was offered or refused here, so that a request for it is one that
-    /// came again. The number 0 names no file and counts as used.
+    /// Whether the file is or was offered or refused here, so that a request for it is a repeated
+    /// one. The number 0 names no file and counts as used.
     #[must_use]
     pub fn was_offered(&self, id: FileId) -> bool {
         id.0 == 0 || self.numbers.contains(id)
@@ -849,7 +847,7 @@ impl Sender {
             .map_or(0, |c| c.unacknowledged.len())
     }
 
-    /// When [`Sender::handle_timeout`] wants to be called, if at all.
+    /// When to call [`Sender::handle_timeout`], if at all.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.channels
@@ -882,7 +880,7 @@ impl Sender {
         }
     }
 
-    /// What has to be done next.
+    /// The next action.
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()

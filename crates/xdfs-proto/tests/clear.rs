@@ -83,7 +83,7 @@ fn a_sender_keeps_packs_and_beginnings_private() {
                 start,
                 end: start + 1,
             },
-            again: false,
+            is_resend: false,
         };
         assert!(!sender.may_be_clear(extent(0)));
         assert!(!sender.may_be_clear(extent(CLEAR_OFFSET_MIN - 1)));

@@ -210,7 +210,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         if self.sender.was_offered(file) {
-            self.sender.requested_again(file);
+            self.sender.handle_repeated_request(file);
             return;
         }
         let Role::Acceptor { store, .. } = &self.role else {

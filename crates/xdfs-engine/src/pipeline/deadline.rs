@@ -19,8 +19,8 @@ impl<K: Kernel> Pipeline<K> {
             self.sender.handle_timeout(self.now);
         }
         if self.timers.ask(self.limits.stall_timeout, self.now) {
-            self.sender.ask_again();
-            self.receiver.ask_again();
+            self.sender.resend_unanswered();
+            self.receiver.resend_unanswered();
         }
         let limit = self.limits.idle_timeout;
         if !self.channel_set.is_empty() && self.timers.say(limit / 4, self.now) {

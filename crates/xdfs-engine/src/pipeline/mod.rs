@@ -290,8 +290,8 @@ impl<K: Kernel> Pipeline<K> {
         self.buffers.set_block_size(parameters.block_size());
     }
 
-    /// Drives the session to its end. Durable data stays for a later resume. If the session has ids of
-    /// its own, the calling thread takes them on for good, so it must have been created for this
+    /// Drives the session to its end. Durable data stays for a later resume. If the session has ids
+    /// of its own, the calling thread takes them on for good, so it must have been created for this
     /// session and end with it.
     ///
     /// # Errors

@@ -196,7 +196,7 @@ impl<K: Kernel> Pipeline<K> {
             let mut hasher = BlockHasher::new(kind, check, extent.range.start);
             hasher.update(&bytes);
             let (value, fragment) = hasher.finish(file);
-            if !extent.again {
+            if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }
             self.put_block(slot, extent, clear, value, Payload::Owned(bytes));
@@ -382,7 +382,7 @@ impl<K: Kernel> Pipeline<K> {
         if source.is_uniform() {
             let kind = open.digest;
             let (check, fragment, bytes) = self.uniform.get(kind, check, file, extent.range);
-            if !extent.again {
+            if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Shared(bytes);
@@ -400,7 +400,7 @@ impl<K: Kernel> Pipeline<K> {
             let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
             hasher.update(bytes);
             let (check, fragment) = hasher.finish(file);
-            if !extent.again {
+            if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Source(memory, start);
@@ -412,7 +412,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let base = open.offset;
         let end = length.unwrap_or(u64::MAX);
-        if !extent.again && extent.range.end > open.data_until && length.is_some() {
+        if !extent.is_resend && extent.range.end > open.data_until && length.is_some() {
             let from = base + extent.range.start;
             let data = source.next_data(from, base + end)?;
             let (start, until) =
@@ -483,7 +483,7 @@ impl<K: Kernel> Pipeline<K> {
             extent.range.end = extent.range.start + n as u64;
         }
         let (value, fragment) = hasher.finish(file);
-        if !extent.again {
+        if !extent.is_resend {
             self.sender.extent_read(file, fragment);
         }
         if n < len {
@@ -499,7 +499,7 @@ impl<K: Kernel> Pipeline<K> {
     /// The same for a source that is read from front to back.
     fn prepare_streamed(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
         let file = extent.file;
-        if extent.again {
+        if extent.is_resend {
             return Err(Fault::new(
                 Code::ConnectionLost,
                 "send the stream again",

@@ -372,8 +372,8 @@ impl LocalTransfer {
         self.overwrite
     }
 
-    /// Applies the local user's options to the request of a sink. The offset is one of them, so that
-    /// a sender whose tags do not distinguish parts of a file cannot mix them up.
+    /// Applies the local user's options to the request of a sink. The offset is one of them, so
+    /// that a sender whose tags do not distinguish parts of a file cannot mix them up.
     pub(super) fn limit(&self, request: &mut SinkRequest) {
         request.offset = self.offset;
         request.overwrite = self.overwrite;

@@ -1,26 +1,25 @@
-//! What is owed in acknowledgements: the data frames that came on each channel, whatever became of
-//! their files.
+//! The unacknowledged data frames of each channel, regardless of their files.
 
 use std::collections::BTreeMap;
 
 use crate::id::ChannelIndex;
 
-/// Payload bytes after which the channels' acknowledgements are due at once.
+/// Payload bytes after which acknowledgements are sent at once.
 const ACK_BYTES: u64 = 1 << 20;
-/// Data frames after which they are.
+/// Data frames after which they are sent at once.
 const ACK_FRAMES: u32 = 64;
 
 #[derive(Clone, Debug, Default)]
 struct Channel {
     data_frames: u64,
-    told: u64,
+    acknowledged: u64,
 }
 
 /// The count of all channels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Acks {
     channels: BTreeMap<ChannelIndex, Channel>,
-    /// Channels with data frames that weren't acknowledged, and the bytes and number of those.
+    /// Channels with unacknowledged data frames, and the bytes and number of those frames.
     owing: Vec<ChannelIndex>,
     bytes: u64,
     frames: u32,
@@ -37,12 +36,12 @@ impl Acks {
         self.owing.retain(|c| *c != channel);
     }
 
-    /// Counts a data frame with so many bytes of payload; whether it is time to tell.
+    /// Counts a data frame. Returns whether acknowledgements are due.
     pub(super) fn count(&mut self, channel: ChannelIndex, bytes: u64) -> bool {
         let Some(state) = self.channels.get_mut(&channel) else {
             return false;
         };
-        if state.data_frames == state.told {
+        if state.data_frames == state.acknowledged {
             self.owing.push(channel);
         }
         state.data_frames += 1;
@@ -51,24 +50,24 @@ impl Acks {
         self.bytes >= ACK_BYTES || self.frames >= ACK_FRAMES
     }
 
-    /// Whether nothing is owed.
-    pub(super) fn are_told(&self) -> bool {
+    /// Whether all data frames are acknowledged.
+    pub(super) fn is_empty(&self) -> bool {
         self.owing.is_empty()
     }
 
-    /// Whether something is owed on this channel.
+    /// Whether this channel has unacknowledged data frames.
     pub(super) fn owes(&self, channel: ChannelIndex) -> bool {
         self.owing.contains(&channel)
     }
 
-    /// Tells of each channel that is owed something how many data frames came on it since it was
-    /// opened. Nothing is owed then.
-    pub(super) fn tell(&mut self, mut each: impl FnMut(ChannelIndex, u64)) {
+    /// Calls `each` with every channel that has unacknowledged data frames and its count of data
+    /// frames since it opened. All are acknowledged then.
+    pub(super) fn drain(&mut self, mut each: impl FnMut(ChannelIndex, u64)) {
         self.bytes = 0;
         self.frames = 0;
         for channel in self.owing.drain(..) {
             if let Some(state) = self.channels.get_mut(&channel) {
-                state.told = state.data_frames;
+                state.acknowledged = state.data_frames;
                 each(channel, state.data_frames);
             }
         }

@@ -1,4 +1,4 @@
-//! What the receiver knows of one file: which data frames fit it, and what has to come again.
+//! The receiver's state of one file: which data frames fit it, and which ranges to request again.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,20 @@ impl File {
             held: FragmentMap::new(digest),
             arriving: BTreeMap::new(),
             dropped: RangeSet::new(),
-            heard: false,
+            accept_confirmed: false,
             tail: None,
             block_size: 1,
             resumed: 0,
             repeats: RangeSet::new(),
             repeated: 0,
             mismatches: 0,
-            end: None,
+            eofr: None,
         }
     }
-    /// Whether ACCEPT has arrived, as far as it shows: what comes of a pack may be ahead of it.
-    pub(super) fn knows_of_accept(&self) -> bool {
-        self.heard && self.offer.as_ref().is_some_and(|o| !o.pack)
+    /// Whether the sender is known to have ACCEPT. Frames of a pack prove nothing: they may be
+    /// ahead of it.
+    pub(super) fn has_confirmed_accept(&self) -> bool {
+        self.accept_confirmed && self.offer.as_ref().is_some_and(|o| !o.pack)
     }
 
     /// The end of what is held or arriving.
@@ -72,7 +73,7 @@ impl File {
             )));
         }
         if known.is_none() && off_grid {
-            // Only the last may be short, so this one says where the file ends.
+            // Only the last block may be short, so this one ends the file.
             if self.seen_end() > range.end {
                 return Err(violation(format!(
                     "a block at {range} is short, but isn't the last"
@@ -83,9 +84,8 @@ impl File {
         Ok(())
     }
 
-    /// What was dropped because it was arriving, and doesn't any more though it isn't held: it has
-    /// to be asked for again.
-    pub(super) fn owe_dropped(&mut self) -> Vec<ByteRange> {
+    /// The dropped ranges that are now neither arriving nor held, and must be requested again.
+    pub(super) fn take_owed(&mut self) -> Vec<ByteRange> {
         let mut owed = Vec::new();
         if self.dropped.as_slice().is_empty() {
             return owed;

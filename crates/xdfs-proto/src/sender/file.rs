@@ -1,13 +1,13 @@
-//! What the sender knows of one file: what goes next, and what it says of the file.
+//! The sender's state of one file: the next block, and the frames about the file.
 
 use super::{File, FileState, Sender};
 use crate::frame::{Eofr, Frame};
 use crate::id::FileId;
-use crate::ledger::farewell;
+use crate::ledger::failure_frame;
 use crate::range::ByteRange;
 
 impl Sender {
-    /// Has [`Sender::next_extent`] pass over a file whose source has nothing now, or go on with it.
+    /// Makes [`Sender::next_extent`] skip a file whose source has no data now, or resumes the file.
     pub fn pause(&mut self, id: FileId, is_paused: bool) {
         if let Some(file) = self.files.get_mut(&id) {
             file.is_paused = is_paused;
@@ -16,7 +16,8 @@ impl Sender {
 }
 
 impl File {
-    /// The next block of a source of unknown length, past what the receiver has already.
+    /// The next block of a source of unknown length, after the durable ranges of an earlier
+    /// attempt.
     pub(super) fn at_cursor(&self) -> Option<ByteRange> {
         let held = self.resumed.as_slice();
         let start = held
@@ -26,25 +27,27 @@ impl File {
         ByteRange::at(start, self.block_size)
     }
 
-    /// The channel on which it went ahead of ACCEPT is gone: it is offered again, and all that was
-    /// read of it may have to go again.
-    pub(super) fn fall_back(&mut self) {
+    /// The channel on which it went ahead of ACCEPT is gone: it is offered again, and all bytes
+    /// read so far may have to be sent again.
+    pub(super) fn reoffer(&mut self) {
         self.ahead = None;
         self.state = FileState::Offered;
-        self.again = self.digest.ranges().clone();
+        self.to_resend = self.digest.ranges().clone();
         self.repeated = self.acknowledged;
     }
 
-    /// The frame to which the receiver owes an answer: EOFR, or the offer of a pack that it may not
-    /// have seen.
-    pub(super) fn asking(&self) -> Frame {
+    /// The frame to repeat until the receiver answers: EOFR, or the offer of a pack that may not
+    /// have arrived.
+    pub(super) fn unanswered_frame(&self) -> Frame {
         let end = self.end_frame().filter(|_| self.accepted);
         end.unwrap_or_else(|| self.offer.clone())
     }
 
-    /// What the receiver is told of a file that is being cancelled.
-    pub(super) fn withdrawal(&self) -> Option<Frame> {
-        self.failing.as_ref().map(|fault| farewell(self.id, fault))
+    /// CANCEL or the exception for a file that is being cancelled.
+    pub(super) fn cancel_frame(&self) -> Option<Frame> {
+        self.failing
+            .as_ref()
+            .map(|fault| failure_frame(self.id, fault))
     }
 
     /// EOFR, if every byte was read at least once.
@@ -54,7 +57,8 @@ impl File {
             file: self.id,
             length,
             digest: self.digest.digest(length)?,
-            store_wait_permille: self.store_wait_permille,
+            // Set by the caller of the machine.
+            store_wait_permille: 0,
         }))
     }
 }

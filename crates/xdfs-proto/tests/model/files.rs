@@ -268,7 +268,7 @@ impl World {
         }
         assert!(source.durable >> block & 1 == 0, "durable, and sent");
         let is_hole = |block: u64| block < source.blocks && source.holes >> block & 1 == 1;
-        if is_hole(block) && !extent.again {
+        if is_hole(block) && !extent.is_resend {
             let end = (block..).find(|b| !is_hole(*b)).expect("an end");
             extent.range = self.sender.widen_hole(extent, end * BLOCK);
             self.sender.hole_read(id, extent.range);
@@ -276,7 +276,7 @@ impl World {
             let range = extent.range;
             return self.put(on, Packet::Frame(Frame::Hole(Hole { file: id, range })));
         }
-        if !extent.again {
+        if !extent.is_resend {
             self.sender.extent_read(id, fragment(start));
         }
         self.sender.assign(index, extent, self.now);
@@ -342,7 +342,7 @@ impl World {
             })) => self.sender.fail(id, fault.remote()),
             Some(Frame::Xftsm(request)) => {
                 if self.sender.was_offered(request.file) {
-                    self.sender.requested_again(request.file);
+                    self.sender.handle_repeated_request(request.file);
                 } else {
                     self.sender.offer(self.offer(request.file), false);
                 }
@@ -661,8 +661,8 @@ impl crate::World for World {
                 self.join();
             }
             Event::Ask => {
-                self.sender.ask_again();
-                self.receiver.ask_again();
+                self.sender.resend_unanswered();
+                self.receiver.resend_unanswered();
             }
             Event::Stall => {
                 self.bounds.stalls -= 1;

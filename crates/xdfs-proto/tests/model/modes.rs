@@ -719,7 +719,7 @@ impl crate::World for World {
                     self.push(self.sending(), on, Packet::Frame(offer));
                 }
                 let offset = extent.range.start;
-                if !extent.again {
+                if !extent.is_resend {
                     self.sender.extent_read(FILE, fragment(offset));
                 }
                 self.sender.assign(index, extent, NOW);

@@ -315,7 +315,7 @@ impl crate::World for World {
                     self.links[on].put(offer);
                 }
                 let offset = extent.range.start;
-                if !extent.again {
+                if !extent.is_resend {
                     self.sender.extent_read(FILE, fragment(offset));
                 }
                 self.sender.assign(index, extent, NOW);

@@ -90,7 +90,7 @@ fn frames(sender: &mut Sender) -> Vec<Frame> {
 fn send(sender: &mut Sender, on: ChannelIndex) -> Extent {
     let extent = sender.next_extent(on).expect("something to send");
     let bytes = vec![0; extent.range.len() as usize];
-    if !extent.again {
+    if !extent.is_resend {
         sender.extent_read(extent.file, hash(KIND, extent.range.start, &bytes).1);
     }
     sender.assign(on, extent, NOW);
@@ -206,7 +206,7 @@ fn x19_what_is_asked_for_again_goes_again() {
     send(&mut sender, A);
     repeat(&mut sender, BLOCK, 2 * BLOCK).expect("it was sent");
     let extent = send(&mut sender, B);
-    assert!(extent.again);
+    assert!(extent.is_resend);
     assert_eq!(extent.range, range(BLOCK, 2 * BLOCK));
     ack(&mut sender, A, 2).expect("both");
     ack(&mut sender, B, 1).expect("again");
@@ -240,7 +240,7 @@ fn x23_repeat_is_possible_after_eofr() {
     send(&mut sender, A);
     assert!(matches!(frames(&mut sender)[..], [Frame::Eofr(_)]));
     repeat(&mut sender, 0, BLOCK).expect("before PUBLISHED");
-    assert!(send(&mut sender, A).again);
+    assert!(send(&mut sender, A).is_resend);
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn s17_a_lost_channel_s_blocks_go_again_on_others() {
     assert_eq!(sender.in_flight(), BLOCK);
     let extent = send(&mut sender, B);
     assert_eq!(
-        (extent.range, extent.again),
+        (extent.range, extent.is_resend),
         (range(BLOCK, 2 * BLOCK), true)
     );
     assert_eq!(sender.next_extent(A), None);
@@ -574,11 +574,11 @@ fn m9_a_sender_tells_that_it_has_forgotten_a_file() {
         [Frame::Exception(Exception { fault, .. })] => fault.code,
         other => panic!("{other:?}"),
     };
-    sender.requested_again(FileId(1));
+    sender.handle_repeated_request(FileId(1));
     assert_eq!(code(&mut sender), Code::NotFound);
     sender.refuse(FileId(2), &fault);
     outputs(&mut sender);
-    sender.requested_again(FileId(1));
+    sender.handle_repeated_request(FileId(1));
     assert_eq!(code(&mut sender), Code::LimitExceeded);
 }
 
@@ -616,7 +616,7 @@ fn x19_what_is_asked_for_twice_before_it_went_counts_once() {
     repeat(&mut sender, 0, BLOCK).expect("damaged");
     repeat(&mut sender, 0, BLOCK).expect("asked again after a lost channel");
     assert_eq!(sender.progress(FILE), 2 * BLOCK);
-    assert!(send(&mut sender, A).again);
+    assert!(send(&mut sender, A).is_resend);
     assert_eq!(sender.next_extent(A), None);
     ack(&mut sender, A, 4).expect("again");
     assert_eq!(sender.progress(FILE), 3 * BLOCK);
@@ -628,12 +628,15 @@ fn x15_what_goes_again_is_not_widened() {
     send(&mut sender, A);
     repeat(&mut sender, 0, BLOCK).expect("damaged");
     let extent = sender.next_extent(A).expect("it goes again");
-    assert!(extent.again);
+    assert!(extent.is_resend);
     // What follows was never read: as a part of what goes again its digest would be missing.
     assert_eq!(sender.widen_hole(extent, 4 * BLOCK), extent.range);
     sender.assign(A, extent, NOW);
     let next = sender.next_extent(A).expect("the rest");
-    assert_eq!((next.range, next.again), (range(BLOCK, 2 * BLOCK), false));
+    assert_eq!(
+        (next.range, next.is_resend),
+        (range(BLOCK, 2 * BLOCK), false)
+    );
     assert_eq!(sender.widen_hole(next, 4 * BLOCK), range(BLOCK, 4 * BLOCK));
 }
 
@@ -808,7 +811,7 @@ fn k12_a_pack_whose_channel_is_lost_is_offered_again_and_waits() {
     let frame = accept(BLOCK as u32, &[]);
     sender.handle_frame(B, frame, NOW).expect("an answer");
     let again = send(&mut sender, B);
-    assert_eq!((again.range, again.again), (range(0, BLOCK), true));
+    assert_eq!((again.range, again.is_resend), (range(0, BLOCK), true));
     assert_eq!(send(&mut sender, B).range, range(BLOCK, 2 * BLOCK));
     assert!(sender.progress(FILE) <= 2 * BLOCK);
     let published = published_zeros(2 * BLOCK);

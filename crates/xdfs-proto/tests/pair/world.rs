@@ -253,8 +253,8 @@ impl World {
         if !up(|l| l.sender_up) || !up(|l| l.receiver_up) {
             return false;
         }
-        self.session.sender.ask_again();
-        self.session.receiver.ask_again();
+        self.session.sender.resend_unanswered();
+        self.session.receiver.resend_unanswered();
         self.drive();
         self.tally.asked += 1;
         !self.enabled().is_empty()
@@ -599,7 +599,7 @@ impl World {
                 "durable, but sent: {extent:?}"
             );
         }
-        if extent.again && !source.reads_twice {
+        if extent.is_resend && !source.reads_twice {
             let fault = Fault::new(Code::ConnectionLost, "send the stream again", "read once");
             self.plans[plan].may_fail = true;
             self.session.sender.fail(file, fault);
@@ -611,7 +611,7 @@ impl World {
             .as_slice()
             .iter()
             .find(|h| h.contains(&extent.range));
-        if let Some(hole) = hole.filter(|_| !extent.again) {
+        if let Some(hole) = hole.filter(|_| !extent.is_resend) {
             let range = self.session.sender.widen_hole(extent, hole.end);
             extent.range = range;
             self.session.sender.hole_read(file, range);
@@ -645,7 +645,7 @@ impl World {
         let file = extent.file;
         let start = extent.range.start;
         let (mut check, fragment) = hash(self.kind, start, &payload);
-        if !extent.again {
+        if !extent.is_resend {
             self.session.sender.extent_read(file, fragment);
         }
         self.session.largest = self.session.largest.max(extent.range.len());
@@ -775,7 +775,7 @@ impl World {
             }) => session.sender.fail(file, fault),
             Frame::Xftsm(request) => {
                 if session.sender.was_offered(request.file) {
-                    session.sender.requested_again(request.file);
+                    session.sender.handle_repeated_request(request.file);
                     return;
                 }
                 if self.mishaps.failures > 0 && self.rng.chance(100) {
