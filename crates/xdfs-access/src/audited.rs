@@ -12,8 +12,8 @@ use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_store::{
-    Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackHow, Sink, SinkRequest, Source,
-    SourceInfo, Store,
+    Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackOptions, Sink, SinkRequest,
+    Source, SourceInfo, Store,
 };
 
 use crate::clock::Clock;
@@ -179,7 +179,7 @@ impl Store for AuditedStore {
     }
 
     /// One line for all that is made.
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         let failures = self
             .inner
             .write_pack(root, how, pack)

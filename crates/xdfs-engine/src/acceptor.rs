@@ -27,7 +27,7 @@ use crate::environment::{self, Environment, System, Task, Turn};
 use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Admission, Gate, Permit, Proof, Verdict};
+use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Verdict};
 
 /// Channels that may be on their way into a session at once.
 const PENDING_MAX: usize = 4096;
@@ -54,20 +54,20 @@ const OPEN_CHANNEL: &str = "open the channel";
 pub struct AcceptorConfig {
     /// Where channels come from.
     pub listeners: Vec<Box<dyn Listener>>,
-    /// What peers see.
-    pub access: Access,
+    /// Who may connect, and what they see.
+    pub access: AccessPolicy,
     /// Most sessions at once.
     pub sessions_max: usize,
     /// What a peer may cost.
     pub limits: Limits,
 }
 
-/// What peers see, and whether they have to say who they are.
+/// Whether peers must authenticate, and the store that they see.
 #[derive(Debug)]
-pub enum Access {
-    /// Everybody sees the same; channels have no protection.
+pub enum AccessPolicy {
+    /// No authentication and no protection: all peers see this store.
     Open(Arc<dyn Store>),
-    /// It depends on who it is. All channels have to be protected.
+    /// The gate authenticates each peer and chooses its store. All channels must be protected.
     Guarded(Arc<dyn Gate>),
 }
 
@@ -133,9 +133,9 @@ struct Pending {
     /// Bytes of it that are counted against [`HELD_MAX`].
     held: usize,
     /// Its permit among the channels that are being opened.
-    _permit: Option<Permit>,
+    _guard: Option<PeerGuard>,
     proof: Option<Box<dyn Proof>>,
-    admission: Option<Admission>,
+    grant: Option<SessionGrant>,
 }
 
 /// Ends an acceptor from another thread.
@@ -264,12 +264,12 @@ impl Acceptor {
     }
 
     fn begin(&mut self, mut stream: Box<dyn Stream>) {
-        let (machine, permit) = match &self.config.access {
-            Access::Open(_) => (handshake::Acceptor::new(), None),
-            Access::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
-                Ok(permit) => {
+        let (machine, guard) = match &self.config.access {
+            AccessPolicy::Open(_) => (handshake::Acceptor::new(), None),
+            AccessPolicy::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
+                Ok(guard) => {
                     let (methods, clear) = (gate.methods(), gate.takes_clear());
-                    (handshake::Acceptor::protected(methods, clear), Some(permit))
+                    (handshake::Acceptor::protected(methods, clear), Some(guard))
                 }
                 Err(fault) => {
                     // Without a word: an answer would cost more than the question.
@@ -296,9 +296,9 @@ impl Acceptor {
             since: self.environment.now(),
             answered: None,
             held: 0,
-            _permit: permit,
+            _guard: guard,
             proof: None,
-            admission: None,
+            grant: None,
         });
         self.go_on(slot);
     }
@@ -402,7 +402,7 @@ impl Acceptor {
 
     /// Takes a step of a proof.
     fn authenticate(&mut self, slot: usize, step: &AcceptorStep) -> Result<(), Fault> {
-        let Access::Guarded(gate) = &self.config.access else {
+        let AccessPolicy::Guarded(gate) = &self.config.access else {
             return Err(unprotected());
         };
         let Some(Some(pending)) = self.pending.get_mut(slot) else {
@@ -419,10 +419,10 @@ impl Acceptor {
             AcceptorStep::Wait | AcceptorStep::Session(_) | AcceptorStep::Join(_) => return Ok(()),
         };
         match verdict {
-            Verdict::Admitted(admission) => {
-                let user = admission.user.clone();
+            Verdict::Admitted(grant) => {
+                let user = grant.user.clone();
                 pending.machine.proved(user, &mut pending.output);
-                pending.admission = Some(admission);
+                pending.grant = Some(grant);
             }
             Verdict::Challenge(body, proof) => {
                 pending.machine.challenge(body, &mut pending.output);
@@ -503,8 +503,8 @@ impl Acceptor {
         let limits = &self.config.limits;
         let round_trip = match &self.config.access {
             // A proof of who asks comes in answer to WELCOME, and what needs none before it.
-            Access::Guarded(_) => pending.answered.map(|t| self.environment.now() - t),
-            Access::Open(_) => None,
+            AccessPolicy::Guarded(_) => pending.answered.map(|t| self.environment.now() - t),
+            AccessPolicy::Open(_) => None,
         };
         let mut secret = [0; 16];
         let refusal = {
@@ -537,7 +537,7 @@ impl Acceptor {
             request.block_size
         };
         let size = size.min(limits.block_bytes_max);
-        let rate = pending.admission.as_ref().and_then(|a| a.rate.as_ref());
+        let rate = pending.grant.as_ref().and_then(|a| a.rate.as_ref());
         let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
             secret: SessionSecret(secret),
@@ -554,34 +554,34 @@ impl Acceptor {
                 return;
             }
         };
-        let mut admission = match (&self.config.access, pending.admission.take()) {
-            (Access::Open(store), _) => Admission {
+        let mut grant = match (&self.config.access, pending.grant.take()) {
+            (AccessPolicy::Open(store), _) => SessionGrant {
                 user: String::new(),
                 store: Arc::clone(store),
-                permit: Permit(Box::new(())),
+                guard: PeerGuard(Box::new(())),
                 ids: None,
                 rate: None,
             },
-            (Access::Guarded(_), Some(admission)) => {
-                tracing::info!(session = %request.id, user = %admission.user, "a user is known");
-                admission
+            (AccessPolicy::Guarded(_), Some(grant)) => {
+                tracing::info!(session = %request.id, user = %grant.user, "a user is known");
+                grant
             }
-            (Access::Guarded(_), None) => {
+            (AccessPolicy::Guarded(_), None) => {
                 pending.refuse(unprotected());
                 pending.close();
                 return;
             }
         };
-        admission.permit = Permit(Box::new((Counted::new(&self.running), admission.permit)));
+        grant.guard = PeerGuard(Box::new((Counted::new(&self.running), grant.guard)));
         let peer = pending.stream.peer();
-        let (host, user) = (host_of(&peer), admission.user.clone());
+        let (host, user) = (host_of(&peer), grant.user.clone());
         let takes_clear = match &self.config.access {
-            Access::Open(_) => false,
-            Access::Guarded(gate) => gate.takes_clear(),
+            AccessPolicy::Open(_) => false,
+            AccessPolicy::Guarded(gate) => gate.takes_clear(),
         };
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
-            admission,
+            grant,
             &self.files,
             takes_clear,
             limits.clone(),
@@ -627,7 +627,7 @@ impl Acceptor {
 
     /// Hands a channel to the session that it wants to join.
     fn join(&self, mut pending: Pending, request: &JoinRequest) {
-        let guarded = matches!(self.config.access, Access::Guarded(_));
+        let guarded = matches!(self.config.access, AccessPolicy::Guarded(_));
         let protection = pending.stream.protection();
         let host = host_of(&pending.stream.peer());
         let commands = self
@@ -649,10 +649,10 @@ impl Acceptor {
             pending.close();
             return;
         };
-        let permit = match &self.config.access {
-            Access::Open(_) => None,
-            Access::Guarded(gate) => match gate.join(&user) {
-                Ok(permit) => Some(permit),
+        let guard = match &self.config.access {
+            AccessPolicy::Open(_) => None,
+            AccessPolicy::Guarded(gate) => match gate.join(&user) {
+                Ok(guard) => Some(guard),
                 Err(fault) => {
                     pending.refuse(fault);
                     pending.close();
@@ -665,7 +665,7 @@ impl Acceptor {
             channel: request.channel,
             input: pending.input,
             output: pending.output,
-            permit,
+            guard,
         };
         if let Err(Command::Join { stream, output, .. }) = commands.send(command) {
             // The session ended between the look and the order.
@@ -677,9 +677,9 @@ impl Acceptor {
                 since: pending.since,
                 answered: pending.answered,
                 held: 0,
-                _permit: None,
+                _guard: None,
                 proof: None,
-                admission: None,
+                grant: None,
             };
             pending.refuse(no_such_session());
             pending.close();

@@ -19,7 +19,7 @@ use xdfs_proto::call_server::Work;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault};
 use xdfs_store::rate::SharedRate;
-use xdfs_store::{Party, Store, watched};
+use xdfs_store::{Store, SyncGroup, watched};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
@@ -27,7 +27,7 @@ use crate::cost::cost;
 use crate::environment::{self, Environment, Task, Turn, Worker};
 use crate::files::{SessionFiles, Step};
 use crate::guard::guarded;
-use crate::security::{Permit, assume_ids};
+use crate::security::{PeerGuard, assume_ids};
 
 /// Workers of a session. As many slow calls block all others.
 const THREADS_MAX: usize = 4;
@@ -124,7 +124,7 @@ struct Shared {
     files: SessionFiles,
     ids: Option<Ids>,
     /// The threads of the session, these and others.
-    party: Arc<Party>,
+    sync_group: Arc<SyncGroup>,
     /// The bound of the user on bytes a second.
     rate: Option<Arc<SharedRate>>,
     jobs: Mutex<Queue>,
@@ -138,7 +138,7 @@ struct Shared {
     /// The session is over.
     ended: AtomicBool,
     /// Held while anything of the session runs. The mutex makes it shareable.
-    _permit: Arc<Mutex<Permit>>,
+    _guard: Arc<Mutex<PeerGuard>>,
 }
 
 /// The pipeline's end of the queue.
@@ -163,9 +163,9 @@ impl CallWorkers {
         store: Arc<dyn Store>,
         files: SessionFiles,
         ids: Option<Ids>,
-        party: Arc<Party>,
+        sync_group: Arc<SyncGroup>,
         rate: Option<Arc<SharedRate>>,
-        permit: Arc<Mutex<Permit>>,
+        guard: Arc<Mutex<PeerGuard>>,
         notifier: Notifier,
     ) -> Self {
         let (teller, done) = mpsc::channel();
@@ -174,7 +174,7 @@ impl CallWorkers {
             store,
             files,
             ids,
-            party,
+            sync_group,
             rate,
             jobs: Mutex::default(),
             added: Condvar::new(),
@@ -182,7 +182,7 @@ impl CallWorkers {
             notifier,
             woken: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            _permit: permit,
+            _guard: guard,
         });
         Self {
             shared,
@@ -230,7 +230,7 @@ impl CallWorkers {
         let (shared, done) = (Arc::clone(&self.shared), self.teller.clone());
         let make = move || {
             let ids = assume_ids(shared.ids.as_ref());
-            shared.party.enter();
+            shared.sync_group.join();
             CallTask { shared, done, ids }
         };
         let Shared {

@@ -13,7 +13,7 @@ use xdfs_proto::{ChannelIndex, Fault};
 use xdfs_xio::{Protected, Protection, Stream};
 
 use crate::pool::Buffer;
-use crate::security::Permit;
+use crate::security::PeerGuard;
 
 /// Bytes read at once where no payload is expected. Small, so that little payload is read into the
 /// wrong place and a thousand idle channels cost little.
@@ -117,7 +117,7 @@ pub(crate) struct Channel {
     /// What protects it, known when it is open.
     pub(crate) protection: Option<Protection>,
     /// Its permit among the channels of its user (acceptor).
-    pub(crate) permit: Option<Permit>,
+    pub(crate) guard: Option<PeerGuard>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
@@ -156,7 +156,7 @@ impl Channel {
             level_due: None,
             clear_asked: 0,
             protection: None,
-            permit: None,
+            guard: None,
             stream,
             phase,
             readable: false,

@@ -13,7 +13,7 @@ use xdfs_sys::poll::{Event, Notifier, Token};
 use xdfs_xio::Stream;
 
 use crate::mailbox;
-use crate::security::Permit;
+use crate::security::PeerGuard;
 
 /// The token of events that only wake the pipeline.
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
@@ -46,7 +46,7 @@ pub enum Command {
         /// Bytes of the opening exchange that are still to be written.
         output: Vec<u8>,
         /// Held while the channel is open.
-        permit: Option<Permit>,
+        guard: Option<PeerGuard>,
     },
     /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,

@@ -40,7 +40,7 @@ pub mod security;
 mod storage;
 mod store_workers;
 
-pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, Access};
+pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 pub use command::{
     CallPart, CallSpec, Command, Commands, DownloadSpec, LimitedBy, Outcome, Progress,
     TransferEvent, TransferSpec, UploadSpec,
@@ -48,5 +48,5 @@ pub use command::{
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
 pub use pipeline::{Dial, Pipeline};
-pub use security::{Admission, Gate, Identity, Permit, Proof, Verdict};
+pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Verdict};
 pub use store_workers::{PackSource, Spares};

@@ -1,8 +1,9 @@
-//! Who a peer is: the two questions that the engine asks of xSec, one at each end.
+//! Authentication, as far as the engine takes part in it.
 //!
-//! The engine carries proofs and knows nothing of keys. [`Identity`] proves who an initiator
-//! is; [`Gate`] says for an acceptor who may come in and what it sees
-//! then.
+//! The engine carries proofs and handles no keys. An initiator proves its identity by an
+//! [`Identity`]; an acceptor checks the proof by a [`Gate`], which returns a [`SessionGrant`]: the
+//! store, ids and limits of the session. `xdfs-access` decides about users; its `Admission` becomes
+//! the grant.
 
 use std::any::Any;
 use std::fmt;
@@ -16,52 +17,52 @@ use xdfs_store::rate::SharedRate;
 use xdfs_sys::ids::Ids;
 use xdfs_xio::Protection;
 
-/// The initiator's side.
+/// Proves the identity of an initiator.
 pub trait Identity: Send + Sync + fmt::Debug {
-    /// The first step of the proof, on the channel with this `protection`, by one of the `methods`
-    /// that the acceptor takes; and whether it is the only step.
+    /// The first step of the proof on the channel with this `protection`, by one of the `methods`
+    /// that the acceptor supports, and whether it is the only step.
     ///
     /// # Errors
-    /// The acceptor isn't to be trusted, or there is nothing to prove with.
+    /// The acceptor is not trusted, or no credential fits.
     fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault>;
 
     /// The next step of the proof.
     ///
     /// # Errors
-    /// The challenge makes no sense.
+    /// The challenge is invalid.
     fn answer(&self, protection: &Protection, challenge: &[u8]) -> Result<Vec<u8>, Fault>;
 
-    /// It is proved: at the acceptor this side is `user`.
+    /// The proof was accepted: the acceptor knows this side as `user`.
     fn admitted(&self, user: &str);
 
-    /// The acceptor refused it: the same, with what this side knows about it.
+    /// The acceptor refused the proof. Returns the fault, with a hint of this side if it has one.
     fn refused(&self, fault: Fault) -> Fault {
         fault
     }
 
-    /// Why a channel could not be opened, in words for the user, where this side knows more than
-    /// the transport.
+    /// A fault that explains why a channel could not be opened, if this side knows more than the
+    /// transport.
     fn explain(&self, error: &io::Error) -> Option<Fault>;
 }
 
-/// What a peer may do that has come in.
+/// The rights and limits of an authenticated peer's session.
 #[derive(Debug)]
-pub struct Admission {
-    /// Its name here.
+pub struct SessionGrant {
+    /// The user's name at this server.
     pub user: String,
-    /// What it sees.
+    /// The store, restricted to the user's rights.
     pub store: Arc<dyn Store>,
-    /// Lives as long as the session, which takes its share of the limits of its user.
-    pub permit: Permit,
-    /// The ids that the threads of its session take on before they touch the store; `None` for
-    /// those of the server.
+    /// Held while the session lives: its share of the user's limits.
+    pub guard: PeerGuard,
+    /// The user and group ids that the session's threads take on before they touch the store;
+    /// `None` for those of the server.
     pub ids: Option<Ids>,
-    /// The bound on the payload a second that its session shares with others, both directions
-    /// counted together; `None` for no bound.
+    /// The rate limit for payload in both directions, shared with the user's other sessions; `None`
+    /// for no limit.
     pub rate: Option<Arc<SharedRate>>,
 }
 
-/// Gives the calling thread the ids of a session, if it has some of its own.
+/// Gives the calling thread the ids of a session, if the session has any.
 pub(crate) fn assume_ids(ids: Option<&Ids>) -> Result<(), Fault> {
     let Some(ids) = ids else { return Ok(()) };
     ids.take_on().map_err(|error| {
@@ -72,58 +73,59 @@ pub(crate) fn assume_ids(ids: Option<&Ids>) -> Result<(), Fault> {
     })
 }
 
-/// Something that is held for as long as a peer is served.
-pub struct Permit(pub Box<dyn Any + Send>);
+/// An opaque value that is held while a peer is served. Dropping it releases the peer's share of
+/// the limits.
+pub struct PeerGuard(pub Box<dyn Any + Send>);
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for PeerGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Permit(..)")
+        f.write_str("PeerGuard(..)")
     }
 }
 
-/// What came of a step of a proof.
+/// The result of a step of a proof.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is proved.
-    Admitted(Admission),
-    /// The next step is needed.
+    /// The proof is accepted.
+    Admitted(SessionGrant),
+    /// Another step is needed.
     Challenge(Vec<u8>, Box<dyn Proof>),
 }
 
-/// A proof of several steps that is under way.
+/// An unfinished proof.
 pub trait Proof: Send + fmt::Debug {
     /// Takes the next step.
     ///
     /// # Errors
-    /// It proves nothing.
+    /// The proof is refused.
     fn step(self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault>;
 }
 
-/// The acceptor's side.
+/// Checks the proofs of an acceptor's peers.
 pub trait Gate: Send + Sync + fmt::Debug {
-    /// The methods that are taken, as numbers on the wire.
+    /// The supported methods, as numbers on the wire.
     fn methods(&self) -> &[u8];
 
-    /// Whether payload may travel in the clear, beside the protection.
+    /// Whether payload may be sent unencrypted.
     fn takes_clear(&self) -> bool;
 
-    /// A channel of `peer` begins. What is returned is held until the channel is in a session.
+    /// Admits a connection of `peer`. The guard is held until the channel belongs to a session.
     ///
     /// # Errors
-    /// It has to wait.
-    fn admit_connection(&self, peer: &str) -> Result<Permit, Fault>;
+    /// The peer has to wait.
+    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault>;
 
-    /// A further channel joins a session of `user`. What is returned is held as long as the
-    /// channel.
+    /// Admits a further channel to a session of `user`. The guard is held while the channel is
+    /// open.
     ///
     /// # Errors
-    /// The user has as many as are allowed.
-    fn join(&self, user: &str) -> Result<Permit, Fault>;
+    /// The user has too many channels.
+    fn join(&self, user: &str) -> Result<PeerGuard, Fault>;
 
     /// Takes the first step of a proof on the channel with this `protection`.
     ///
     /// # Errors
-    /// It proves nothing.
+    /// The proof is refused.
     fn begin(
         &self,
         peer: &str,

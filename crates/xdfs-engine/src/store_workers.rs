@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, PackWriter};
 use xdfs_proto::{Code, Fault, FileId, SourceTag};
-use xdfs_store::{OpenedSink, PackHow, Party, SinkRequest, Source, SourceInfo, Store};
+use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Source, SourceInfo, Store, SyncGroup};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
@@ -118,7 +118,7 @@ impl Drop for PackSource {
 pub(crate) struct ArrivingPack {
     store: Arc<dyn Store>,
     root: Vec<u8>,
-    how: PackHow,
+    how: PackOptions,
     /// `None` while a channel has it.
     memory: Option<Buffer>,
     /// A part of the memory is filled.
@@ -244,7 +244,7 @@ pub(crate) struct StoreWorkers {
     ids: Option<Ids>,
     /// The threads of the session, these and others; `None` where those that ask for what was
     /// written to be durable are no threads of it.
-    party: Option<Arc<Party>>,
+    sync_group: Option<Arc<SyncGroup>>,
     notifier: Notifier,
     spares: Spares,
     /// `None` when the session is over.
@@ -263,7 +263,7 @@ impl StoreWorkers {
     pub(crate) fn new(
         environment: Arc<dyn Environment>,
         ids: Option<Ids>,
-        party: Option<Arc<Party>>,
+        sync_group: Option<Arc<SyncGroup>>,
         notifier: Notifier,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
@@ -271,7 +271,7 @@ impl StoreWorkers {
         Self {
             environment,
             ids,
-            party,
+            sync_group,
             notifier,
             spares: Spares::default(),
             jobs: Some(jobs),
@@ -289,7 +289,7 @@ impl StoreWorkers {
         &self,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        how: PackHow,
+        how: PackOptions,
         length: usize,
     ) -> ArrivingPack {
         let length = length.min(PACK_BYTES_MAX);
@@ -394,12 +394,12 @@ impl StoreWorkers {
         let environment = Arc::clone(&self.environment);
         let (queue, done) = (Arc::clone(&self.queue), self.teller.clone());
         let (notifier, spares) = (self.notifier.clone(), self.spares.clone());
-        let (waits, party) = (Arc::clone(&self.waits), self.party.clone());
+        let (waits, sync_group) = (Arc::clone(&self.waits), self.sync_group.clone());
         let ids = self.ids.clone();
         let make = move || {
             let ids = assume_ids(ids.as_ref());
-            if let Some(party) = party {
-                party.enter();
+            if let Some(sync_group) = sync_group {
+                sync_group.join();
             }
             StoreTask {
                 environment,

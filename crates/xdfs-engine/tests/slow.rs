@@ -13,7 +13,7 @@ use xdfs_engine::command::TransferKind;
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
-    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, DownloadSpec,
+    Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, DownloadSpec,
     Outcome, Pipeline, TransferEvent, TransferSpec, UploadSpec,
 };
 use xdfs_proto::frame::{Level, Resume, Start};
@@ -179,7 +179,7 @@ impl Scene {
         let stack = registry.build(&"memory".parse().unwrap()).unwrap();
         let config = AcceptorConfig {
             listeners: vec![stack.listen(&endpoint).unwrap()],
-            access: Access::Open(Arc::clone(&there) as Arc<dyn Store>),
+            access: AccessPolicy::Open(Arc::clone(&there) as Arc<dyn Store>),
             sessions_max: 1,
             limits: Limits::default(),
         };

@@ -122,7 +122,7 @@ pub struct Entry<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackRequest {
     /// What is kept beside mode and time of the last change.
-    pub keep: Keep,
+    pub keep: Preserve,
     /// Largest file that is put into the pack, in bytes; larger ones are named
     /// ([`Content::Large`]).
     pub file_bytes_max: u32,
@@ -131,9 +131,9 @@ pub struct PackRequest {
     pub names: Vec<Vec<u8>>,
 }
 
-/// What is kept of a tree beside content, kind, mode and time of the last change.
+/// The metadata to preserve beside content, kind, mode and time of the last change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub struct Preserve {
     /// Owner and group, by name and number.
     pub owner: bool,
     /// Extended attributes and access control lists.
@@ -172,7 +172,7 @@ pub fn is_path(path: &[u8], limits: &Limits) -> bool {
                 .all(|name| !matches!(name, b"" | b"." | b"..")))
 }
 
-impl Keep {
+impl Preserve {
     const OWNER: u8 = 1 << 0;
     const XATTRS: u8 = 1 << 1;
     const READ_TIMES: u8 = 1 << 2;
@@ -210,8 +210,8 @@ impl PackRequest {
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
-        let keep =
-            Keep::from_number(r.u8("what to keep")?).ok_or(DecodeError::Invalid("what to keep"))?;
+        let keep = Preserve::from_number(r.u8("what to keep")?)
+            .ok_or(DecodeError::Invalid("what to keep"))?;
         let file_bytes_max = r.u32("largest file of a pack")?;
         let count = usize::from(r.u16("count of names")?);
         if count == 0 {

@@ -347,7 +347,7 @@ fn failures_come_back_and_bad_ones_are_refused() {
 
 fn request(names: &[&[u8]]) -> PackRequest {
     PackRequest {
-        keep: Keep {
+        keep: Preserve {
             owner: true,
             xattrs: false,
             read_times: true,

@@ -7,7 +7,7 @@ use xdfs_proto::frame::{
     Eofr, Exception, FRAME_HEADER_BYTES, FrameHeader, Hole, JoinRequest, Level, Offer, Proof,
     Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start, kind,
 };
-use xdfs_proto::pack::{Failures, Keep, PACK_BYTES_MAX, PackRequest};
+use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, Preserve};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, Retry, SessionId, SessionSecret,
@@ -164,7 +164,7 @@ fn pack_request() -> impl Strategy<Value = PackRequest> {
     let name = prop::collection::vec("[a-z. ]{1,12}x", 1..4).prop_map(|n| n.join("/").into_bytes());
     let names = prop::collection::vec(name, 1..20);
     (keep, any::<u32>(), names).prop_map(|(keep, file_bytes_max, names)| PackRequest {
-        keep: Keep {
+        keep: Preserve {
             owner: keep.0,
             xattrs: keep.1,
             read_times: keep.2,

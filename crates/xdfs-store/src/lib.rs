@@ -19,7 +19,7 @@ pub use builtin::{NullSink, ServerStore, ZeroSource};
 pub use delta::seed;
 pub use file::{File, FileRequest, OpenedFile};
 pub use local::{
-    Added, LocalStore, PackChange, PackHow, PackRules, PackSource, Party, RemovedName,
+    Added, LocalStore, PackBuilder, PackChange, PackOptions, PackRules, RemovedName, SyncGroup,
 };
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
@@ -284,14 +284,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
-    /// not at all. Unless [`PackHow::relaxed`], what a file has is durable before it gets its name;
-    /// the names, and all else, are with a later [`Call::Sync`]. Directories above an entry that
-    /// are missing are made, `root` too. Entries that only answers to requests have are failures.
+    /// not at all. Unless [`PackOptions::relaxed`], what a file has is durable before it gets its
+    /// name; the names, and all else, are with a later [`Call::Sync`]. Directories above an entry
+    /// that are missing are made, `root` too. Entries that only answers to requests have are
+    /// failures.
     ///
     /// # Errors
     /// A fault that names `root`, or a pack that can't be decoded: entries before may have been
     /// carried out. [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         let _ = (how, pack);
         Err(no_names("write a pack", root))
     }

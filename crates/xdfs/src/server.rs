@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, Access};
+use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::Endpoint;
@@ -132,8 +132,8 @@ impl ServerBuilder {
             .as_ref()
             .map(|gate| (gate.fingerprint(), gate.tickets()));
         let access = match gate {
-            Some(gate) => Access::Guarded(gate),
-            None => Access::Open(Arc::new(ServerStore::new(LocalStore::rooted(
+            Some(gate) => AccessPolicy::Guarded(gate),
+            None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
                 &self.root,
                 self.read_only,
             )?))),

@@ -13,7 +13,7 @@ use crate::environment::{System, join};
 struct Slow {
     began: Mutex<mpsc::Sender<()>>,
     go: Mutex<mpsc::Receiver<()>>,
-    party: Arc<Party>,
+    sync_group: Arc<SyncGroup>,
 }
 
 impl Store for Slow {
@@ -28,7 +28,7 @@ impl Store for Slow {
                 let _ = self.go.lock().unwrap().recv();
             }
             Call::RemoveFile { .. } => panic!("on purpose"),
-            Call::Sync { .. } => assert!(self.party.is_entered()),
+            Call::Sync { .. } => assert!(self.sync_group.is_joined()),
             Call::List { .. } => loop {
                 part(Answer::Done)?;
             },
@@ -49,7 +49,7 @@ struct Scene {
     threads: CallWorkers,
     began: mpsc::Receiver<()>,
     go: mpsc::Sender<()>,
-    permit: Arc<Mutex<Permit>>,
+    guard: Arc<Mutex<PeerGuard>>,
     _poller: Poller,
 }
 
@@ -57,12 +57,12 @@ fn scene() -> Scene {
     let poller = Poller::new().unwrap();
     let (began_sender, began) = mpsc::channel();
     let (go, go_receiver) = mpsc::channel();
-    let permit = Arc::new(Mutex::new(Permit(Box::new(()))));
-    let party = Arc::new(Party::new());
+    let guard = Arc::new(Mutex::new(PeerGuard(Box::new(()))));
+    let sync_group = Arc::new(SyncGroup::new());
     let store = Arc::new(Slow {
         began: Mutex::new(began_sender),
         go: Mutex::new(go_receiver),
-        party: Arc::clone(&party),
+        sync_group: Arc::clone(&sync_group),
     });
     let notifier = poller.notifier();
     Scene {
@@ -71,14 +71,14 @@ fn scene() -> Scene {
             store,
             files(),
             None,
-            party,
+            sync_group,
             None,
-            Arc::clone(&permit),
+            Arc::clone(&guard),
             notifier,
         ),
         began,
         go,
-        permit,
+        guard,
         _poller: poller,
     }
 }
@@ -128,10 +128,10 @@ fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
     join(&scene.threads.finish());
     drop(scene.threads);
     // The thread that is left behind keeps the place, until it is let go.
-    assert_eq!(Arc::strong_count(&scene.permit), 2);
+    assert_eq!(Arc::strong_count(&scene.guard), 2);
     scene.go.send(()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while Arc::strong_count(&scene.permit) > 1 {
+    while Arc::strong_count(&scene.guard) > 1 {
         assert!(Instant::now() < deadline, "the thread never ended");
         thread::sleep(Duration::from_millis(1));
     }
@@ -218,7 +218,7 @@ fn endless() -> (tempfile::TempDir, Arc<dyn Store>) {
 fn a_digest_ends_with_its_session_and_is_paid_for() {
     let (_folder, store) = endless();
     let poller = Poller::new().unwrap();
-    let permit = Arc::new(Mutex::new(Permit(Box::new(()))));
+    let guard = Arc::new(Mutex::new(PeerGuard(Box::new(()))));
     // A byte would take a second.
     let rate = Arc::new(SharedRate::new(1, Instant::now()));
     let mut threads = CallWorkers::new(
@@ -226,9 +226,9 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
         store,
         files(),
         None,
-        Arc::new(Party::new()),
+        Arc::new(SyncGroup::new()),
         Some(Arc::clone(&rate)),
-        Arc::clone(&permit),
+        Arc::clone(&guard),
         poller.notifier(),
     );
     let sum = Call::Checksum {
@@ -246,7 +246,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
     }
     join(&threads.finish());
     drop(threads);
-    while Arc::strong_count(&permit) > 1 {
+    while Arc::strong_count(&guard) > 1 {
         assert!(Instant::now() < deadline, "it went on");
         thread::sleep(Duration::from_millis(1));
     }

@@ -52,10 +52,10 @@ impl<K: Kernel> Pipeline<K> {
                     channel,
                     input,
                     output,
-                    permit,
+                    guard,
                 } => {
                     let mut channel = Channel::new(channel, stream, Phase::Open, self.now);
-                    channel.permit = permit;
+                    channel.guard = guard;
                     channel.input = input;
                     channel.push_bytes(&output);
                     self.join(channel);

@@ -57,7 +57,7 @@ use xdfs_proto::frame::{Frame, SessionAccept, SessionRequest};
 use xdfs_proto::receiver::Receiver;
 use xdfs_proto::sender::Sender;
 use xdfs_proto::{ChannelIndex, Fault, Limits};
-use xdfs_store::{Party, Store};
+use xdfs_store::{Store, SyncGroup};
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Event;
 use xdfs_xio::Stream;
@@ -69,7 +69,7 @@ use crate::environment::{self, Environment, Task, Turn};
 use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
 use crate::rate::Bounds;
-use crate::security::{Admission, Permit, assume_ids};
+use crate::security::{PeerGuard, SessionGrant, assume_ids};
 use crate::storage::Storage;
 use crate::store_workers::StoreWorkers;
 
@@ -101,7 +101,7 @@ enum Role {
         /// Unencrypted payload is accepted.
         takes_clear: bool,
         /// Held while the session lives. The mutex makes it shareable.
-        _permit: Arc<Mutex<Permit>>,
+        _guard: Arc<Mutex<PeerGuard>>,
     },
 }
 
@@ -175,7 +175,7 @@ impl<K: Kernel> Pipeline<K> {
         ))
     }
 
-    /// A pipeline for a session that a peer registers on `stream` with the rights of `admission`.
+    /// A pipeline for a session that a peer registers on `stream` with the rights of `grant`.
     /// `files` is the server's table of open files, which all its sessions share. `input` holds the
     /// bytes received after SESSION, `output` those of the opening exchange still to be written.
     #[expect(
@@ -184,7 +184,7 @@ impl<K: Kernel> Pipeline<K> {
     )]
     pub fn accept(
         kernel: K,
-        admission: Admission,
+        grant: SessionGrant,
         files: &Arc<Files>,
         takes_clear: bool,
         limits: Limits,
@@ -194,29 +194,29 @@ impl<K: Kernel> Pipeline<K> {
         output: &[u8],
         input: Vec<u8>,
     ) -> (Self, Commands) {
-        let permit = Arc::new(Mutex::new(admission.permit));
-        let party = Arc::new(Party::new());
+        let guard = Arc::new(Mutex::new(grant.guard));
+        let sync_group = Arc::new(SyncGroup::new());
         let threads = CallWorkers::new(
             Arc::clone(kernel.environment()),
-            Arc::clone(&admission.store),
-            SessionFiles::new(Arc::clone(files), &admission.user),
-            admission.ids.clone(),
-            Arc::clone(&party),
-            admission.rate.clone(),
-            Arc::clone(&permit),
+            Arc::clone(&grant.store),
+            SessionFiles::new(Arc::clone(files), &grant.user),
+            grant.ids.clone(),
+            Arc::clone(&sync_group),
+            grant.rate.clone(),
+            Arc::clone(&guard),
             kernel.notifier(),
         );
         let calls = Calls::acceptor(&limits, threads);
         let role = Role::Acceptor {
-            store: admission.store,
+            store: grant.store,
             takes_clear,
-            _permit: permit,
+            _guard: guard,
         };
-        let (ids, party) = (admission.ids, Some(party));
+        let (ids, sync_group) = (grant.ids, Some(sync_group));
         let parameters = Parameters::accepted(request, accepted);
         let (mut pipeline, commands) =
-            Self::new(kernel, role, parameters, ids, party, calls, limits);
-        pipeline.bounds = Bounds::new(admission.rate, pipeline.started);
+            Self::new(kernel, role, parameters, ids, sync_group, calls, limits);
+        pipeline.bounds = Bounds::new(grant.rate, pipeline.started);
         let mut channel = Channel::new(ChannelIndex(0), stream, Phase::Open, pipeline.now);
         channel.input = input;
         channel.push_bytes(output);
@@ -230,7 +230,7 @@ impl<K: Kernel> Pipeline<K> {
         role: Role,
         parameters: Parameters,
         ids: Option<Ids>,
-        party: Option<Arc<Party>>,
+        sync_group: Option<Arc<SyncGroup>>,
         calls: Calls,
         limits: Limits,
     ) -> (Self, Commands) {
@@ -239,8 +239,8 @@ impl<K: Kernel> Pipeline<K> {
         let outside = || Arc::clone(&environment);
         let storage = Storage::new(outside(), kernel.notifier(), ids.clone());
         let threads = || {
-            let (ids, party) = (ids.clone(), party.clone());
-            StoreWorkers::new(outside(), ids, party, kernel.notifier())
+            let (ids, sync_group) = (ids.clone(), sync_group.clone());
+            StoreWorkers::new(outside(), ids, sync_group, kernel.notifier())
         };
         let packs = Packs::new(threads(), threads());
         let started = environment.now();

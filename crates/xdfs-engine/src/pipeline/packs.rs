@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xdfs_proto::frame::{Offer, Request, Resume};
 use xdfs_proto::pack::PackRequest;
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry, SourceTag};
-use xdfs_store::{PackHow, SinkRequest, Store};
+use xdfs_store::{PackOptions, SinkRequest, Store};
 
 use super::network_path::Workload;
 use super::transfers::Preparation;
@@ -104,7 +104,7 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 offer.path.clone(),
-                PackHow {
+                PackOptions {
                     overwrite: offer.overwrite,
                     relaxed: offer.relaxed,
                 },
@@ -114,7 +114,7 @@ impl<K: Kernel> Pipeline<K> {
                     return;
                 };
                 let store = Arc::clone(&target.store);
-                let how = PackHow {
+                let how = PackOptions {
                     overwrite: transfer.overwrites(),
                     // Who takes it here knows whether it is.
                     relaxed: false,

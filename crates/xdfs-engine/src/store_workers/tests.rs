@@ -11,16 +11,16 @@ use crate::environment::{System, join};
 
 /// Panics beneath the root `bad`, and in threads of another party.
 #[derive(Debug)]
-struct Broken(Arc<Party>);
+struct Broken(Arc<SyncGroup>);
 
 impl Store for Broken {
     fn read_pack(&self, _: &[u8], _: &PackRequest, _: &mut PackWriter) -> Result<(), Fault> {
         panic!("on purpose")
     }
 
-    fn write_pack(&self, root: &[u8], _: PackHow, _: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], _: PackOptions, _: &[u8]) -> Result<Failures, Fault> {
         assert_ne!(root, b"bad", "on purpose");
-        assert!(self.0.is_entered());
+        assert!(self.0.is_joined());
         Ok(Failures::default())
     }
 }
@@ -40,18 +40,18 @@ fn next(threads: &mut StoreWorkers) -> StoreCompletion {
 #[test]
 fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let poller = Poller::new().unwrap();
-    let party = Arc::new(Party::new());
+    let sync_group = Arc::new(SyncGroup::new());
     let mut threads = StoreWorkers::new(
         System::shared(),
         None,
-        Some(Arc::clone(&party)),
+        Some(Arc::clone(&sync_group)),
         poller.notifier(),
     );
-    let store: Arc<dyn Store> = Arc::new(Broken(party));
+    let store: Arc<dyn Store> = Arc::new(Broken(sync_group));
     let count = 8 * THREADS_MAX as u32;
     for number in 0..count {
         let root = if number % 2 == 0 { "bad" } else { "good" };
-        let pack = threads.arriving(Arc::clone(&store), root.into(), PackHow::default(), 0);
+        let pack = threads.arriving(Arc::clone(&store), root.into(), PackOptions::default(), 0);
         threads.submit_write_pack(FileId(number), pack).unwrap();
     }
     for _ in 0..count {
@@ -64,7 +64,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         }
     }
     let pack_request = PackRequest {
-        keep: xdfs_proto::pack::Keep::default(),
+        keep: xdfs_proto::pack::Preserve::default(),
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
     };
@@ -87,7 +87,7 @@ fn arriving(length: usize) -> ArrivingPack {
     ArrivingPack {
         store,
         root: Vec::new(),
-        how: PackHow::default(),
+        how: PackOptions::default(),
         memory: Some(Buffer::of(vec![0xff; length + 1], length)),
         is_begun: false,
         length,

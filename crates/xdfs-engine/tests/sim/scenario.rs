@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{
-    Acceptor, AcceptorConfig, AcceptorControl, Access, Command, Commands, Dial, Pipeline,
+    Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, Pipeline,
     TransferEvent,
 };
 use xdfs_engine::{Task, Turn};
@@ -225,7 +225,7 @@ impl Scenario {
         let listener = listener.map_err(|error| error.to_string())?;
         let config = AcceptorConfig {
             listeners: vec![listener],
-            access: Access::Open(Arc::new(self.there.clone())),
+            access: AccessPolicy::Open(Arc::new(self.there.clone())),
             sessions_max: 100,
             limits: self.settings.limits.clone(),
         };

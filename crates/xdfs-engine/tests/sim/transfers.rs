@@ -8,7 +8,7 @@ use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{DownloadSpec, TransferSpec, Outcome, PackSource, Spares, TransferEvent, UploadSpec};
 use xdfs_proto::frame::Resume;
-use xdfs_proto::pack::{Content, Entry, Keep, Metadata, PACK_BYTES_MAX, PackRequest, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Preserve, Metadata, PACK_BYTES_MAX, PackRequest, PackWriter};
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry};
 use xdfs_sim::World;
 use xdfs_sim::store::SimStore;
@@ -121,7 +121,7 @@ impl Pack {
 
     fn request(&self) -> PackRequest {
         PackRequest {
-            keep: Keep::default(),
+            keep: Preserve::default(),
             file_bytes_max: 1 << 20,
             names: self.left.iter().map(|at| self.names[*at].clone()).collect(),
         }

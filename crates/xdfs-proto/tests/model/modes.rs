@@ -23,7 +23,7 @@ use xdfs_proto::channel_set::{ChannelSet, Step, View};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::frame::{Offer, Request, Resume};
-use xdfs_proto::pack::{Keep, PackRequest};
+use xdfs_proto::pack::{PackRequest, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Sender};
@@ -842,7 +842,7 @@ fn write() -> Call {
 /// What a request for a pack names doesn't matter here.
 fn pack_request() -> PackRequest {
     PackRequest {
-        keep: Keep::default(),
+        keep: Preserve::default(),
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
-use xdfs_proto::pack::{Keep, PackRequest};
+use xdfs_proto::pack::{PackRequest, Preserve};
 use xdfs_proto::receiver::{self, Disposition, Receiver};
 use xdfs_proto::sender::{self, Extent, Sender};
 use xdfs_proto::{ByteRange, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag, handshake};
@@ -1068,7 +1068,7 @@ fn is_forgotten(fault: &Fault) -> bool {
 /// What a request for a pack names doesn't matter here.
 fn pack_request() -> PackRequest {
     PackRequest {
-        keep: Keep::default(),
+        keep: Preserve::default(),
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],
     }

@@ -7,7 +7,7 @@ use xdfs_proto::frame::{
     SessionRequest, Start,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
-use xdfs_proto::pack::{Failures, Keep, PackRequest};
+use xdfs_proto::pack::{Failures, PackRequest, Preserve};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Retry, SessionId, SessionSecret, SourceTag,
 };
@@ -290,7 +290,7 @@ fn files() -> Vec<(&'static str, Frame)> {
     };
     let wished = Request {
         pack: Some(PackRequest {
-            keep: Keep {
+            keep: Preserve {
                 owner: true,
                 xattrs: false,
                 read_times: true,

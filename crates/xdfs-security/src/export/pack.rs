@@ -16,7 +16,7 @@ use std::sync::Arc;
 use xdfs_proto::pack::{Content, Entry, Failures, PackReader, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call, FileKind};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{PackChange, PackHow, PackRules, Store};
+use xdfs_store::{PackChange, PackOptions, PackRules, Store};
 
 use super::Rights;
 use super::builtin::BuiltIn;
@@ -52,7 +52,7 @@ impl ExportStore {
         let source = tree
             .folder
             .files
-            .pack_source(inner, request.keep, request.file_bytes_max);
+            .pack_builder(inner, request.keep, request.file_bytes_max);
         let mut source = source.map_err(|fault| prefix.fault(fault))?;
         for name in &request.names {
             let allowed = tree.may_read(name);
@@ -67,7 +67,7 @@ impl ExportStore {
     pub(super) fn carry_out(
         &self,
         root: &[u8],
-        how: PackHow,
+        how: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
         let tree = self.tree(WRITE, root)?;
@@ -275,7 +275,7 @@ fn makes_name(entry: &Entry<'_>) -> bool {
 struct Rules<'a> {
     tree: &'a Tree<'a>,
     terms: &'a Terms,
-    how: PackHow,
+    how: PackOptions,
     counted: Option<&'a Counted>,
     held: Held,
     /// The directory of the transfer is open: what is made from now on is above an entry.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store};
+use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
@@ -286,7 +286,7 @@ impl Store for ExportStore {
         self.grant(root, request, pack)
     }
 
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         self.carry_out(root, how, pack)
     }
 

@@ -17,7 +17,7 @@ use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::range::RangeSet;
 use xdfs_proto::{Code, Fault, Retry, SourceTag};
 use xdfs_store::{
-    FileRequest, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, SourceInfo, Store,
+    FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, SourceInfo, Store,
 };
 
 pub use content::FileContent;
@@ -354,7 +354,7 @@ impl Store for SimStore {
         pack::read(self, root, request, pack)
     }
 
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         pack::write(self, root, how, pack)
     }
 

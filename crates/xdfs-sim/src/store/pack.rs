@@ -4,7 +4,7 @@ use xdfs_proto::pack::{
     Content as Packed, Entry, Failures, Metadata, PackReader, PackRequest, PackWriter,
 };
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::PackHow;
+use xdfs_store::PackOptions;
 
 use super::{Content, SimStore, no_space};
 
@@ -48,7 +48,7 @@ pub(super) fn read(
 pub(super) fn write(
     store: &SimStore,
     root: &[u8],
-    how: PackHow,
+    how: PackOptions,
     pack: &[u8],
 ) -> Result<Failures, Fault> {
     const WRITE: &str = "write a pack";
@@ -70,7 +70,7 @@ pub(super) fn write(
 fn write_entry(
     store: &SimStore,
     root: &[u8],
-    how: PackHow,
+    how: PackOptions,
     entry: &Entry<'_>,
 ) -> Result<(), Fault> {
     const WRITE: &str = "write a file";

@@ -13,7 +13,9 @@ use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use crate::{FileRequest, LocalStore, OpenedFile, OpenedSink, PackHow, SinkRequest, Source, Store};
+use crate::{
+    FileRequest, LocalStore, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store,
+};
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";
@@ -135,7 +137,7 @@ impl Store for ServerStore {
         }
     }
 
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         match built_in(root) {
             None => self.files.write_pack(root, how, pack),
             Some(name) => Err(no_directory("write a pack", name)),

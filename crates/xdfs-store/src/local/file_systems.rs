@@ -1,14 +1,13 @@
-//! The file systems that are written to, and how many writers make them durable together.
+//! Synchronisation of whole file systems, shared by all writers of the process.
 //!
-//! Linux tells of a write that failed later only who had the file system open by then. So a
-//! descriptor of each is opened before the first write to it and kept until a
-//! [`Call::Sync`](xdfs_proto::path::Call::Sync) has covered what was written. All of this process
-//! share it: whoever began to write before a loss was found is told of that loss, whoever's call
-//! found it. Threads that belong together, as those of a session, are one [`Party`], and each party
-//! is told; threads of none are one together.
+//! Linux reports a failed write-back only through descriptors that were open before the failure. So
+//! a descriptor of each file system is opened before the first write and kept until a
+//! [`Call::Sync`](xdfs_proto::path::Call::Sync) has covered the writes. All writers share it. A
+//! failure is reported to every writer that began before it was found, once for each [`SyncGroup`],
+//! such as the threads of a session. Threads outside of groups form one group.
 //!
-//! One call makes everything durable that was written before it began. Those who wait at the same
-//! time share the next one.
+//! One system call makes everything durable that was written before it began. Writers that wait at
+//! the same time share the next call.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,25 +18,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use xdfs_sys::fs::{self, Dir, SyncKind};
 
-/// File systems whose descriptors are kept though nobody writes to them now. Above it the one that
-/// was written to longest ago is let go.
+/// Idle file systems whose descriptors are kept. Beyond that the least recently written is closed.
 const KEPT_MAX: usize = 64;
-/// Directories of a party that are told apart in one file system; with more of them any is meant.
+/// Directories that are distinguished for a group in one file system; beyond that any is meant.
 const PLACES_MAX: usize = 64;
-/// The number of threads that belong to no party, and of what parties left behind.
+/// The number of the group of all other threads, which also takes over what groups leave behind.
 const NOBODY: u64 = 0;
 
 thread_local! {
-    static PARTY: Cell<u64> = const { Cell::new(NOBODY) };
+    static SYNC_GROUP: Cell<u64> = const { Cell::new(NOBODY) };
 }
 
-/// Threads that write to local files and ask for synchronisations together: what one of them wrote
-/// and the disk has lost another one of them is told, once.
+/// A group of threads, such as those of a session, to which a lost write is reported once: a
+/// synchronisation by one thread of the group reports losses of the others too.
 #[derive(Debug)]
-pub struct Party(u64);
+pub struct SyncGroup(u64);
 
-impl Party {
-    /// One without threads.
+impl SyncGroup {
+    /// A group without threads.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "no two are equal")]
     pub fn new() -> Self {
@@ -45,26 +43,27 @@ impl Party {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// From now on the calling thread belongs to it. It has to outlast what the thread does.
-    pub fn enter(&self) {
-        PARTY.set(self.0);
+    /// Adds the calling thread. The group must outlive the thread's work.
+    pub fn join(&self) {
+        SYNC_GROUP.set(self.0);
     }
 
-    /// Whether the calling thread belongs to it.
+    /// Whether the calling thread belongs to the group.
     #[must_use]
-    pub fn is_entered(&self) -> bool {
-        PARTY.get() == self.0
+    pub fn is_joined(&self) -> bool {
+        SYNC_GROUP.get() == self.0
     }
 }
 
-impl Drop for Party {
-    /// A loss that it wasn't told of is told to who asks next: that may be the same peer again.
+impl Drop for SyncGroup {
+    /// A loss that was not reported to the group is reported to the next one that asks, which may
+    /// belong to the same peer.
     fn drop(&mut self) {
         lock(&REGISTRY).leave(self.0);
     }
 }
 
-/// A file system that is written to.
+/// A file system with writes since the last synchronisation.
 #[derive(Debug)]
 struct FileSystem {
     /// A directory of it.
@@ -75,16 +74,16 @@ struct FileSystem {
 
 #[derive(Debug, Default)]
 struct SyncState {
-    /// Synchronisations that were begun, and those that have ended. One runs at a time.
+    /// The numbers of synchronisations begun and ended. One runs at a time.
     begun: u64,
     ended: u64,
-    /// Those that failed: something that was written before may be lost.
+    /// The number of those that failed: earlier writes may be lost.
     losses: u64,
     /// Why the last of them failed.
     loss: Option<Loss>,
 }
 
-/// An error that several are told.
+/// An error that is reported several times.
 #[derive(Clone, Debug)]
 struct Loss {
     kind: io::ErrorKind,
@@ -157,45 +156,45 @@ impl FileSystem {
 struct WrittenFileSystem {
     system: Arc<FileSystem>,
     writers: usize,
-    /// By their parties, and the real paths of the directories beneath which was written; the empty
+    /// By their groups, and the real paths of the directories beneath which was written; the empty
     /// path means any.
     places: BTreeMap<(u64, Vec<u8>), UnsyncedWrites>,
 }
 
 impl WrittenFileSystem {
-    /// Notes what a party has written beneath a directory.
-    fn add(&mut self, party: u64, mut path: Vec<u8>, mut place: UnsyncedWrites) {
-        let own = self.places.range((party, Vec::new())..);
-        let own = own.take_while(|((of, _), _)| *of == party).count();
-        if own >= PLACES_MAX && !self.places.contains_key(&(party, path.clone())) {
+    /// Notes what a group has written beneath a directory.
+    fn add(&mut self, sync_group: u64, mut path: Vec<u8>, mut place: UnsyncedWrites) {
+        let own = self.places.range((sync_group, Vec::new())..);
+        let own = own.take_while(|((of, _), _)| *of == sync_group).count();
+        if own >= PLACES_MAX && !self.places.contains_key(&(sync_group, path.clone())) {
             self.places.retain(|(of, _), known| {
-                if *of == party {
+                if *of == sync_group {
                     place.join(*known);
                 }
-                *of != party
+                *of != sync_group
             });
             path.clear();
         }
-        let known = self.places.entry((party, path)).or_insert(place);
+        let known = self.places.entry((sync_group, path)).or_insert(place);
         known.join(place);
     }
 
-    /// The losses after which a party is to be told of another one, if anybody has written at such
+    /// The losses after which a group is to be told of another one, if anybody has written at such
     /// a place.
-    fn losses(&self, party: u64, place: &[u8]) -> Option<u64> {
+    fn losses(&self, sync_group: u64, place: &[u8]) -> Option<u64> {
         let places = self.places.iter();
         let meant = places.filter(|((_, written), _)| are_nested(written, place));
         let mut meant = meant.peekable();
         meant.peek()?;
-        let own = meant.filter(|((of, _), _)| is_told(*of, party));
+        let own = meant.filter(|((of, _), _)| is_told(*of, sync_group));
         let own = own.map(|(_, place)| place.losses).min();
         Some(own.unwrap_or_else(|| self.system.lock().losses))
     }
 }
 
-/// Whether a party is told of what was written by another.
-fn is_told(by: u64, party: u64) -> bool {
-    by == party || by == NOBODY
+/// Whether a group is told of what was written by another.
+fn is_told(by: u64, sync_group: u64) -> bool {
+    by == sync_group || by == NOBODY
 }
 
 /// Writing beneath a directory that no call has covered yet.
@@ -232,10 +231,10 @@ fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
 }
 
 impl Registry {
-    /// Nobody asks for a party any more.
-    fn leave(&mut self, party: u64) {
+    /// Nobody asks for a group any more.
+    fn leave(&mut self, sync_group: u64) {
         for known in self.systems.values_mut() {
-            let own = |(of, _): &(u64, Vec<u8>), _: &mut UnsyncedWrites| *of == party;
+            let own = |(of, _): &(u64, Vec<u8>), _: &mut UnsyncedWrites| *of == sync_group;
             let left: Vec<_> = known.places.extract_if(.., own).collect();
             for ((_, path), place) in left {
                 known.add(NOBODY, path, place);
@@ -265,7 +264,7 @@ pub(super) struct Writer {
     registry: &'static Mutex<Registry>,
     device: u64,
     system: Arc<FileSystem>,
-    party: u64,
+    sync_group: u64,
     place: Vec<u8>,
     /// Losses when the writing began that has to be durable.
     losses: u64,
@@ -333,7 +332,7 @@ impl Writer {
             registry,
             device,
             system: Arc::clone(system),
-            party: PARTY.get(),
+            sync_group: SYNC_GROUP.get(),
             place: place.to_vec(),
             losses,
             losses_first: losses,
@@ -365,7 +364,7 @@ impl Drop for Writer {
             known.writers -= 1;
             let losses = self.losses_first;
             let place = UnsyncedWrites { ended, losses };
-            known.add(self.party, std::mem::take(&mut self.place), place);
+            known.add(self.sync_group, std::mem::take(&mut self.place), place);
         }
         registry.clean();
     }
@@ -376,7 +375,7 @@ impl Drop for Writer {
 /// those.
 ///
 /// # Errors
-/// Something may be lost. Each party is told once of each directory beneath which it wrote.
+/// Something may be lost. Each group is told once of each directory beneath which it wrote.
 pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
     sync_written_in(&REGISTRY, place, device, &fs::sync_file_system)
 }
@@ -387,11 +386,11 @@ fn sync_written_in(
     device: u64,
     sync: &dyn Fn(&File) -> io::Result<()>,
 ) -> io::Result<bool> {
-    let party = PARTY.get();
+    let sync_group = SYNC_GROUP.get();
     let (systems, number) = {
         let registry = lock(shared);
         let meant = registry.systems.iter().filter_map(|(at, known)| {
-            let losses = known.losses(party, place)?;
+            let losses = known.losses(sync_group, place)?;
             Some((*at, Arc::clone(&known.system), losses))
         });
         let systems: Vec<_> = meant.collect();
@@ -410,7 +409,7 @@ fn sync_written_in(
         {
             let losses = system.lock().losses;
             known.places.retain(|(by, written), known| {
-                if is_told(*by, party) && are_nested(written, place) {
+                if is_told(*by, sync_group) && are_nested(written, place) {
                     known.losses = losses;
                 }
                 // The loss of what others have written is still to be told to them.
@@ -546,32 +545,37 @@ mod tests {
             sync_written_in(registry, place, device, sync).map_err(|error| error.raw_os_error())
         };
         let write = |place: &[u8]| Writer::begin_in(registry, &dir, place).unwrap().is_some();
-        let (one, two, three, late) = (Party::new(), Party::new(), Party::new(), Party::new());
-        for (party, place) in [
+        let (one, two, three, late) = (
+            SyncGroup::new(),
+            SyncGroup::new(),
+            SyncGroup::new(),
+            SyncGroup::new(),
+        );
+        for (sync_group, place) in [
             (&one, "/a"),
             (&two, "/a"),
             (&two, "/a/b"),
             (&three, "/a/b/c"),
         ] {
-            party.enter();
+            sync_group.join();
             if !write(place.as_bytes()) {
                 return;
             }
         }
-        one.enter();
+        one.join();
         assert_eq!(sync(b"/a", &failing), Err(Some(5)));
         // What it writes again is its own, and it has heard of what was lost before.
         assert!(write(b"/a"));
         assert_eq!(sync(b"/a", well), Ok(true));
         // Who began after it isn't concerned, and doesn't hear it in place of those who are.
-        late.enter();
+        late.join();
         assert!(write(b"/a/b"));
         assert_eq!(sync(b"/a", well), Ok(true));
-        two.enter();
+        two.join();
         assert_eq!(sync(b"/a", well), Err(Some(5)));
         // Once: both of its directories were meant.
         assert_ne!(sync(b"/a/b", well), Err(Some(5)));
-        // What a party never asked for is told to who asks next, and nothing stays.
+        // What a group never asked for is told to who asks next, and nothing stays.
         lock(registry).leave(three.0);
         assert_eq!(sync(b"/a", well), Err(Some(5)));
         assert_eq!(sync(b"/a", well), Ok(false));

@@ -24,14 +24,14 @@ mod target;
 mod zeros;
 
 pub use calls::RemovedName;
-pub use file_systems::Party;
-pub use pack::{Added, PackChange, PackHow, PackRules, PackSource};
+pub use file_systems::SyncGroup;
+pub use pack::{Added, PackBuilder, PackChange, PackOptions, PackRules};
 pub use store::LocalStore;
 
 use std::path::Path;
 
 use xdfs_proto::Fault;
-use xdfs_proto::pack::{Entry, Failures, Keep, PackRequest, PackWriter};
+use xdfs_proto::pack::{Entry, Failures, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_sys::fs::SyncKind;
 
@@ -79,13 +79,13 @@ impl LocalStore {
     ///
     /// # Errors
     /// A fault that names `root`.
-    pub fn pack_source(
+    pub fn pack_builder(
         &self,
         root: &[u8],
-        keep: Keep,
+        keep: Preserve,
         file_bytes_max: u32,
-    ) -> Result<PackSource, Fault> {
-        PackSource::open(self, root, keep, file_bytes_max)
+    ) -> Result<PackBuilder, Fault> {
+        PackBuilder::open(self, root, keep, file_bytes_max)
     }
 
     /// Copies a file, as [`Call::Copy`] does, and calls `ready` with its length in bytes, which is
@@ -128,13 +128,13 @@ impl Store for LocalStore {
         request: &PackRequest,
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
-        self.pack_source(root, request.keep, request.file_bytes_max)?
+        self.pack_builder(root, request.keep, request.file_bytes_max)?
             .grant(&request.names, pack);
         Ok(())
     }
 
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
-        struct All(PackHow);
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
+        struct All(PackOptions);
         impl PackRules for All {
             fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
                 Ok(self.0.overwrite)

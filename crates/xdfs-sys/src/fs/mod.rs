@@ -147,9 +147,9 @@ impl Meta {
 
 /// An extended attribute: its name and its value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
-/// What a file is opened for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenHow {
+pub struct OpenMode {
     /// Reading.
     pub read: bool,
     /// Writing.

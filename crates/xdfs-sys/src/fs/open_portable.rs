@@ -3,9 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 
-use super::{Dir, Handle, OpenHow};
+use super::{Dir, Handle, OpenMode};
 
-fn options(how: OpenHow) -> OpenOptions {
+fn options(how: OpenMode) -> OpenOptions {
     let mut options = OpenOptions::new();
     options
         .read(how.read)
@@ -19,7 +19,7 @@ impl Handle {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, how: OpenHow) -> io::Result<File> {
+    pub fn open(&self, how: OpenMode) -> io::Result<File> {
         options(how).open(&self.0)
     }
 }
@@ -29,7 +29,7 @@ impl Dir {
     ///
     /// # Errors
     /// `AlreadyExists` if anything has the name, else what the system says.
-    pub fn create(&self, name: &[u8], how: OpenHow, mode: Option<u32>) -> io::Result<File> {
+    pub fn create(&self, name: &[u8], how: OpenMode, mode: Option<u32>) -> io::Result<File> {
         let _ = mode;
         options(how).create_new(true).open(self.name(name)?)
     }

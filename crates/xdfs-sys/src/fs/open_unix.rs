@@ -11,10 +11,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::convert_unix::mode_of;
 use super::unix::Dir;
-use super::{Handle, OpenHow};
+use super::{Handle, OpenMode};
 
 /// The flags of the system; never blocks on a pipe.
-fn flags(how: OpenHow) -> OFlags {
+fn flags(how: OpenMode) -> OFlags {
     let access = match (how.read, how.write) {
         (true, true) => OFlags::RDWR,
         (false, true) => OFlags::WRONLY,
@@ -36,7 +36,7 @@ impl Handle {
     /// # Errors
     /// What the system says; of a pipe that is opened for writing and that nobody reads an error
     /// for which [`is_without_reader`] is true.
-    pub fn open(&self, how: OpenHow) -> io::Result<File> {
+    pub fn open(&self, how: OpenMode) -> io::Result<File> {
         #[cfg(target_os = "linux")]
         let link = super::linux::link_of(&self.0);
         // The other systems have the descriptors in a file system of their own.
@@ -55,7 +55,7 @@ impl Dir {
     ///
     /// # Errors
     /// `AlreadyExists` if anything has the name, else what the system says.
-    pub fn create(&self, name: &[u8], how: OpenHow, mode: Option<u32>) -> io::Result<File> {
+    pub fn create(&self, name: &[u8], how: OpenMode, mode: Option<u32>) -> io::Result<File> {
         let flags = flags(how) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let made_as = if mode.is_some() { 0o600 } else { 0o666 };
         let name = OsStr::from_bytes(name);

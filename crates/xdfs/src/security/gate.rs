@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use xdfs_access::{Access, Admission, Evidence, PasswordExchange, Peer, Tickets};
-use xdfs_engine::{Gate, Permit, Proof, Verdict};
+use xdfs_engine::{Gate, PeerGuard, Proof, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{Fingerprint, Reloading};
@@ -74,18 +74,18 @@ impl Gate for SecureGate {
         self.takes_clear
     }
 
-    fn admit_connection(&self, peer: &str) -> Result<Permit, Fault> {
+    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
         let permit = self.access.admit_connection(&peer_of(peer))?;
-        Ok(Permit(Box::new(permit)))
+        Ok(PeerGuard(Box::new(permit)))
     }
 
-    fn join(&self, user: &str) -> Result<Permit, Fault> {
+    fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
         let permit = self.access.join(user).map_err(|fault| Fault {
             // The code by which a client knows to go on with those it has.
             code: Code::TooManyChannels,
             ..fault
         })?;
-        Ok(Permit(Box::new(permit)))
+        Ok(PeerGuard(Box::new(permit)))
     }
 
     fn begin(
@@ -138,10 +138,10 @@ fn admit(access: &Access, peer: &Peer, principal: &Principal) -> Result<Verdict,
         rate,
         permit,
     } = access.admit(peer, principal)?;
-    Ok(Verdict::Admitted(xdfs_engine::Admission {
+    Ok(Verdict::Admitted(xdfs_engine::SessionGrant {
         user,
         store,
-        permit: Permit(Box::new(permit)),
+        guard: PeerGuard(Box::new(permit)),
         ids,
         rate,
     }))

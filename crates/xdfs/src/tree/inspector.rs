@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::pack::{Content, Failures, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{LocalStore, PackHow, Store};
+use xdfs_store::{LocalStore, PackOptions, Store};
 
 use super::item::{DeferredMetadata, Item, attributes_of};
 
@@ -65,7 +65,7 @@ impl Store for PackInspector {
         !self.relaxed && LocalStore::unrooted().packs_wait(root)
     }
 
-    fn write_pack(&self, root: &[u8], how: PackHow, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         let limits = Limits::default();
         let refused = |cause: &str, path: &[u8]| {
             let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
@@ -98,7 +98,7 @@ impl Store for PackInspector {
         if self.looks_only {
             return Ok(Failures::default());
         }
-        let how = PackHow {
+        let how = PackOptions {
             relaxed: self.relaxed,
             ..how
         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xdfs_proto::DigestKind;
-use xdfs_proto::pack::Keep;
+use xdfs_proto::pack::Preserve;
 
 use super::filter::Filter;
 use crate::client::Client;
@@ -94,11 +94,11 @@ pub enum Durability {
 impl TreeOptions {
     /// Whether more is kept than a transfer of a single file keeps.
     pub(super) fn keeps_more(&self) -> bool {
-        self.keep() != Keep::default()
+        self.keep() != Preserve::default()
     }
 
-    pub(super) fn keep(&self) -> Keep {
-        Keep {
+    pub(super) fn keep(&self) -> Preserve {
+        Preserve {
             owner: self.owner,
             xattrs: self.xattrs,
             read_times: self.read_times,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use xdfs_proto::Fault;
 use xdfs_proto::pack::{PACK_BYTES_MAX, PackWriter};
 use xdfs_store::LocalStore;
-use xdfs_store::local::{Added, PackSource};
+use xdfs_store::local::{Added, PackBuilder};
 
 use super::feed::{Event, Feed};
 use super::item::Item;
@@ -16,9 +16,9 @@ use super::run::TreeRun;
 
 impl TreeRun<'_> {
     /// What takes from the source into packs.
-    fn pack_source(&self) -> Result<PackSource, Fault> {
+    fn pack_builder(&self) -> Result<PackBuilder, Fault> {
         let keep = self.options.keep();
-        LocalStore::unrooted().pack_source(self.source.root(), keep, SMALL_BYTES_MAX)
+        LocalStore::unrooted().pack_builder(self.source.root(), keep, SMALL_BYTES_MAX)
     }
 
     pub(super) fn begin_pack(&self) -> PackWriter {
@@ -43,7 +43,7 @@ impl TreeRun<'_> {
     /// Reads what was found into packs, as one of several threads.
     pub(super) fn build_packs(&self, queue: &Mutex<mpsc::Receiver<Vec<FoundName>>>, feed: &Feed) {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let mut source = match self.pack_source() {
+        let mut source = match self.pack_builder() {
             Ok(source) => source,
             Err(fault) => {
                 feed.tell(Event::Failed(Vec::new(), fault));
@@ -96,7 +96,7 @@ impl TreeRun<'_> {
     /// A pack that sets what is kept of a large file here.
     pub(super) fn pack_metadata(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-        match self.pack_source()?.add_attributes(path, &mut pack) {
+        match self.pack_builder()?.add_attributes(path, &mut pack) {
             Added::Failed(fault) => Err(fault),
             _ => {
                 let (mut memory, length) = pack.finish();

@@ -13,7 +13,7 @@ use xdfs_engine::{PackSource, Spares, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Root;
-use xdfs_store::{LocalStore, PackHow, Store as _};
+use xdfs_store::{LocalStore, PackOptions, Store as _};
 
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::Received;
@@ -642,7 +642,7 @@ impl<'a> TreeRun<'a> {
             PackTransfer::Moving(Box::new(transfer))
         } else {
             // What is made here sets attributes and links, and has no content that waits.
-            let how = PackHow {
+            let how = PackOptions {
                 overwrite,
                 relaxed: false,
             };

@@ -17,7 +17,7 @@ use xdfs_proto::SourceTag;
 use xdfs_proto::digest::{BlockHasher, DigestKind};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, Fault, FileId};
-use xdfs_store::{OpenedSink, PackHow, SinkRequest, Store};
+use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Store};
 
 use super::*;
 use crate::Scope;

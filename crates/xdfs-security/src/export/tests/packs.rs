@@ -2,7 +2,7 @@
 
 use xdfs_proto::Limits;
 use xdfs_proto::pack::{
-    Content, Entry, Failures, Keep, Metadata, Owner, PackReader, PackRequest, PackWriter,
+    Content, Entry, Failures, Metadata, Owner, PackReader, PackRequest, PackWriter, Preserve,
 };
 use xdfs_proto::path::Call;
 
@@ -30,9 +30,9 @@ fn pack(entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures, Fault> {
-    let how = PackHow {
+    let how = PackOptions {
         overwrite: true,
-        ..PackHow::default()
+        ..PackOptions::default()
     };
     store.write_pack(root.as_bytes(), how, &pack(entries))
 }
@@ -40,7 +40,7 @@ fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures
 /// What each name is answered by: its content, or the code of the fault and its path.
 fn take(store: &dyn Store, root: &str, names: &[&str]) -> Result<Vec<String>, Fault> {
     let request = PackRequest {
-        keep: Keep::default(),
+        keep: Preserve::default(),
         file_bytes_max: 1 << 16,
         names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };

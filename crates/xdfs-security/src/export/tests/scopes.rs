@@ -12,7 +12,7 @@ use xdfs_proto::Limits;
 use xdfs_proto::delta::{Seed, SeedPiece};
 use xdfs_proto::digest::FragmentState;
 use xdfs_proto::file::FileFlags;
-use xdfs_proto::pack::{Content, Entry, Keep, Metadata, PackReader, PackRequest, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, PackReader, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call};
 use xdfs_store::FileRequest;
 
@@ -21,7 +21,7 @@ use super::*;
 /// In the content of every file outside, and nowhere else.
 const SECRET: &[u8] = b"SECRET";
 const BLOCK: u32 = 1024;
-const OVERWRITE: PackHow = PackHow {
+const OVERWRITE: PackOptions = PackOptions {
     overwrite: true,
     relaxed: false,
 };
@@ -449,7 +449,7 @@ fn send_pack(store: &dyn Store, root: &[u8], other: &str, how: u8) {
             ..entry(inner.as_bytes(), Content::Attributes)
         },
     ];
-    let how = PackHow {
+    let how = PackOptions {
         overwrite: how.is_multiple_of(2),
         relaxed: how.is_multiple_of(3),
     };
@@ -462,7 +462,7 @@ fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden
     let mut all: Vec<Vec<u8>> = names.iter().map(|n| component(n).into()).collect();
     all.push(joined.into());
     let request = PackRequest {
-        keep: Keep::default(),
+        keep: Preserve::default(),
         file_bytes_max: 1 << 16,
         names: all,
     };

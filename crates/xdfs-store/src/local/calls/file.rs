@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 use xdfs_proto::file::{FileFlags, FileIdentity};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_sys::fs::{Dir, FileKind, Handle, Meta, OpenHow};
+use xdfs_sys::fs::{Dir, FileKind, Handle, Meta, OpenMode};
 
 use super::super::path;
 use super::super::store::LocalStore;
@@ -61,8 +61,8 @@ pub(in crate::local) fn open(
     Err(not_found(asked))
 }
 
-fn how(flags: &FileFlags) -> OpenHow {
-    OpenHow {
+fn how(flags: &FileFlags) -> OpenMode {
+    OpenMode {
         read: flags.read,
         write: flags.write,
         append: flags.append,

@@ -25,7 +25,7 @@ mod read;
 mod stage;
 mod write;
 
-pub use read::{Added, PackSource};
+pub use read::{Added, PackBuilder};
 
 use std::io;
 
@@ -38,19 +38,18 @@ pub(super) use write::write;
 
 use super::path;
 
-/// Who decides about the entries of a pack while it is carried out. What isn't overridden allows.
+/// Decides which entries of a pack may be written. The default methods allow everything.
 pub trait PackRules {
-    /// Asked before an entry is carried out. Tells whether it may replace what stands under its
-    /// name; without it what is there stays as it is.
+    /// Called before an entry is written. Returns whether it may replace what has its name.
     ///
     /// # Errors
-    /// Why it isn't carried out. Other entries are.
+    /// The reason for which the entry is refused. Other entries are written.
     fn entry(&mut self, entry: &Entry<'_>) -> Result<bool, Fault>;
 
-    /// Asked before a directory is made that no entry names.
+    /// Called before a directory is made that no entry names.
     ///
     /// # Errors
-    /// Why the entry that needs it isn't carried out.
+    /// The reason for which the entry that needs it is refused.
     fn directory(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -60,22 +59,22 @@ pub trait PackRules {
         false
     }
 
-    /// Whether files may get set-user-id and set-group-id together with their owners. With a root
-    /// they get them only from a process of root.
+    /// Whether files may get set-user-id and set-group-id together with their owners. A store with
+    /// a root sets them only in a process of the user root.
     fn may_set_id(&self) -> bool {
         true
     }
 
-    /// Whether [`PackChange::replaced_bytes`] is wanted, for which more has to be looked at.
+    /// Whether to count [`PackChange::replaced_bytes`], which takes more system calls.
     fn counts(&self) -> bool {
         false
     }
 }
 
-/// What carrying out a pack has changed.
+/// The changes that a pack has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackChange {
-    /// Names that are there now and weren't before, directories that no entry names included.
+    /// New names, directories that no entry names included.
     pub names: u64,
     /// Of these, directories that no entry names.
     pub directories: u64,
@@ -85,21 +84,21 @@ pub struct PackChange {
     pub replaced_bytes: u64,
 }
 
-/// How the entries of a pack are carried out.
+/// Options for writing the entries of a pack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PackHow {
-    /// What stands under the name of a file, link or pipe is replaced.
+pub struct PackOptions {
+    /// A file, link or pipe replaces what has its name.
     pub overwrite: bool,
-    /// Files get their names before they are durable: a crash of the system may leave less than
-    /// all of them there.
+    /// Files get their names before they are durable: a crash of the system may leave them
+    /// incomplete.
     pub relaxed: bool,
 }
 
-/// Why an entry isn't carried out.
+/// The reason for which an entry is not written.
 #[derive(Clone, Debug)]
 struct Problem {
     fault: Fault,
-    /// It is the same for all that follow.
+    /// It holds for all entries that follow.
     is_final: bool,
 }
 
@@ -168,7 +167,7 @@ fn check_name(name: &[u8]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A path of a pack as the one who asked would write it.
+/// A path of a pack, relative to the root of the store.
 fn shown(root: &[u8], path: &[u8]) -> Vec<u8> {
     let needs_separator = !(root.is_empty() || path.is_empty() || root.ends_with(b"/"));
     let separator: &[u8] = if needs_separator { b"/" } else { b"" };

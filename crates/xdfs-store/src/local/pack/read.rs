@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::SystemTime;
 
-use xdfs_proto::pack::{Content, Entry, Keep, Metadata, Owner, PackWriter, Xattr, is_path};
+use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackWriter, Preserve, Xattr, is_path};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Meta};
@@ -32,10 +32,10 @@ const ATTEMPTS: u32 = 4;
 /// there by then, so each pack has one and no more. What is written even later counts as a file
 /// that changes: whoever asked for it tries again when everything else is done.
 #[derive(Debug)]
-pub struct PackSource {
+pub struct PackBuilder {
     root: Vec<u8>,
     dirs: Dirs,
-    keep: Keep,
+    keep: Preserve,
     file_bytes_max: u64,
     owners: OwnerNames,
     limits: Limits,
@@ -68,13 +68,13 @@ struct FoundEntry<'a> {
     xattrs: Vec<fs::Xattr>,
 }
 
-impl PackSource {
+impl PackBuilder {
     /// Opens the directory `root` of a store, to take from what is beneath it: files of up to
     /// `file_bytes_max` bytes, with the time of the last change, the mode, and what is to be kept.
     pub(in super::super) fn open(
         store: &LocalStore,
         root: &[u8],
-        keep: Keep,
+        keep: Preserve,
         file_bytes_max: u32,
     ) -> Result<Self, Fault> {
         let paths = Paths { store };

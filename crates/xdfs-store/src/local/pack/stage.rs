@@ -23,11 +23,11 @@ const DESCRIPTORS: u64 = 256;
 
 /// The right to hold a file open until it has its name.
 #[derive(Debug)]
-pub(super) struct Permit;
+pub(super) struct OpenFilePermit;
 
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-impl Permit {
+impl OpenFilePermit {
     /// `None` if as many are held as may be.
     pub(super) fn take() -> Option<Self> {
         let held = HELD.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for OpenFilePermit {
     fn drop(&mut self) {
         HELD.fetch_sub(1, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ pub(super) struct Staged {
     /// What could not be set of it.
     pub(super) wrong: FirstProblem,
     /// `None` for the only one that is held beyond what may be.
-    pub(super) permit: Option<Permit>,
+    pub(super) permit: Option<OpenFilePermit>,
 }
 
 /// An entry that is carried out when those before it are durable.

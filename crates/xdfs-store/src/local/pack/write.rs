@@ -18,7 +18,7 @@ use super::dirs::Dirs;
 use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, give, give_owner};
 use super::owners::OwnerNumbers;
 use super::place::{Bytes, Destination, Named, Unnamed};
-use super::stage::{Batch, PendingEntry, Permit, Staged, WAITING_MAX};
+use super::stage::{Batch, OpenFilePermit, PendingEntry, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
@@ -271,10 +271,10 @@ impl<'r, 'p> Writing<'r, 'p> {
             }
             Medium::Whole(_) => {}
         }
-        let mut permit = Permit::take();
+        let mut permit = OpenFilePermit::take();
         if permit.is_none() && !self.batch.is_empty() {
             self.flush();
-            permit = Permit::take();
+            permit = OpenFilePermit::take();
         }
         if self.batch.is_empty() {
             for (_, writer) in &mut self.writers {

@@ -67,7 +67,7 @@ fn act_alone() {
             with(file("old", "new"), kept()),
         ],
     };
-    let how = PackHow {
+    let how = PackOptions {
         overwrite: true,
         relaxed: part == "relaxed",
     };

@@ -123,14 +123,14 @@ fn files_with_holes_are_marked_when_they_are_read() {
         return;
     }
     let names: [&[u8]; 6] = [b"holes", b"nothing", b"empty", b"large", b"full", b"dir"];
-    let pack = read(&scene.store, &names, Keep::default(), 500_000);
+    let pack = read(&scene.store, &names, Preserve::default(), 500_000);
     let limits = Limits::default();
     let marks = entries(&pack, &limits).into_iter();
     let marks: Vec<bool> = marks.map(|entry| entry.metadata.sparse).collect();
     assert_eq!(marks, [true, true, false, false, false, false]);
     // What was read is made again in another place.
     let other = Scene::new();
-    let files = read(&scene.store, &names[..3], Keep::default(), 500_000);
+    let files = read(&scene.store, &names[..3], Preserve::default(), 500_000);
     assert_done(&other.store.write_pack(b"", KEEP, &files).unwrap());
     for name in ["holes", "nothing", "empty"] {
         let (from, to) = (scene.path(name), other.path(name));

@@ -91,7 +91,7 @@ fn unfinished_transfers_are_out_of_reach() {
     }
     assert_eq!(names(scene.temp.path()), [".f.xdfs-part"]);
     let limits = Limits::default();
-    let answer = scene.read(&[".f.xdfs-part"], Keep::default());
+    let answer = scene.read(&[".f.xdfs-part"], Preserve::default());
     let Content::Failed(fault) = &entries(&answer, &limits)[0].content else {
         panic!("it was read");
     };

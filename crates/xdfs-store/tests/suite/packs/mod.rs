@@ -11,18 +11,18 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use xdfs_proto::pack::{
-    Content, Entry, Failures, Keep, Metadata, PackReader, PackRequest, PackWriter,
+    Content, Entry, Failures, Metadata, PackReader, PackRequest, PackWriter, Preserve,
 };
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_store::{LocalStore, PackHow, Store};
+use xdfs_store::{LocalStore, PackOptions, Store};
 
 use super::common::{names, path_bytes, rooted};
 
-const KEEP: PackHow = PackHow {
+const KEEP: PackOptions = PackOptions {
     overwrite: false,
     relaxed: false,
 };
-const REPLACE: PackHow = PackHow {
+const REPLACE: PackOptions = PackOptions {
     overwrite: true,
     relaxed: false,
 };
@@ -84,7 +84,7 @@ impl Scene {
         self.store.write_pack(b"", REPLACE, &pack(entries)).unwrap()
     }
 
-    fn read(&self, names: &[&str], keep: Keep) -> Vec<u8> {
+    fn read(&self, names: &[&str], keep: Preserve) -> Vec<u8> {
         let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         read(&self.store, &names, keep, 1 << 16)
     }
@@ -115,7 +115,7 @@ fn assert_no_hidden(dir: &Path) {
     }
 }
 
-fn read(store: &LocalStore, names: &[&[u8]], keep: Keep, file_bytes_max: u32) -> Vec<u8> {
+fn read(store: &LocalStore, names: &[&[u8]], keep: Preserve, file_bytes_max: u32) -> Vec<u8> {
     let request = PackRequest {
         keep,
         file_bytes_max,

@@ -34,7 +34,7 @@ fn every_kind_is_taken() {
         "f", "d", "d/e/g", "link", "pipe", "large", "empty", "gone", "socket", "f/x", "way/e/g",
         "gone/x",
     ];
-    let keep = Keep {
+    let keep = Preserve {
         owner: true,
         xattrs: true,
         read_times: true,
@@ -87,7 +87,7 @@ fn every_kind_is_taken() {
         assert!(owner.names.is_some());
     }
     // Without a request for them these aren't there.
-    let answer = scene.read(&["f"], Keep::default());
+    let answer = scene.read(&["f"], Preserve::default());
     let metadata = &entries(&answer, &limits)[0].metadata;
     assert_eq!((metadata.atime_ns, &metadata.owner), (None, &None));
 }
@@ -96,9 +96,12 @@ fn every_kind_is_taken() {
 fn a_tree_that_is_taken_and_made_is_the_same() {
     let (scene, copy) = (Scene::new(), Scene::new());
     tree(&scene);
-    let answer = scene.read(&["f", "d", "d/e", "d/e/g", "link", "pipe"], Keep::default());
+    let answer = scene.read(
+        &["f", "d", "d/e", "d/e/g", "link", "pipe"],
+        Preserve::default(),
+    );
     assert_done(&copy.store.write_pack(b"", KEEP, &answer).unwrap());
-    let again = copy.read(&["f", "d/e/g", "link", "pipe"], Keep::default());
+    let again = copy.read(&["f", "d/e/g", "link", "pipe"], Preserve::default());
     let limits = Limits::default();
     let files: Vec<Entry<'_>> = entries(&answer, &limits)
         .into_iter()
@@ -113,7 +116,7 @@ fn what_has_no_room_is_left_for_the_next() {
     assert_done(&scene.write(&[file("a", &"a".repeat(600)), file("b", &"b".repeat(600))]));
     let mut source = scene
         .store
-        .pack_source(b"", Keep::default(), 1 << 16)
+        .pack_builder(b"", Preserve::default(), 1 << 16)
         .unwrap();
     let mut small = PackWriter::new(Vec::new(), 1000);
     assert_eq!(source.add(b"a", &mut small), Added::Done);
@@ -132,7 +135,7 @@ fn what_has_no_room_is_left_for_the_next() {
         assert_eq!(fault.code, Code::InvalidArgument);
     }
     let request = PackRequest {
-        keep: Keep::default(),
+        keep: Preserve::default(),
         file_bytes_max: 1 << 16,
         names: vec![b"b".to_vec(), b"a".to_vec()],
     };
@@ -182,7 +185,7 @@ fn a_file_that_grows_is_whole_or_refused() {
             }
         });
         for _ in 0..200 {
-            let answer = scene.read(&["f"], Keep::default());
+            let answer = scene.read(&["f"], Preserve::default());
             match &entries(&answer, &limits)[0].content {
                 Content::File(data) => assert!(data.len() <= 50_020),
                 Content::Failed(fault) => assert_eq!(fault.code, Code::SourceChanged),
@@ -193,7 +196,7 @@ fn a_file_that_grows_is_whole_or_refused() {
     });
     // A file that says that it is empty, and isn't.
     let proc = LocalStore::rooted(Path::new("/proc/self"), true).unwrap();
-    let answer = read(&proc, &[b"status"], Keep::default(), 1 << 16);
+    let answer = read(&proc, &[b"status"], Preserve::default(), 1 << 16);
     let Content::Failed(fault) = &entries(&answer, &limits)[0].content else {
         panic!("it was taken");
     };
@@ -224,7 +227,7 @@ fn what_was_written_just_now_is_waited_for_once_a_pack() {
         for name in ["a", "b", "c"] {
             fs::write(scene.path(name), name).unwrap();
         }
-        let opened = scene.store.pack_source(b"", Keep::default(), 1 << 16);
+        let opened = scene.store.pack_builder(b"", Preserve::default(), 1 << 16);
         let mut source = opened.unwrap();
         let mut first = PackWriter::new(Vec::new(), 1 << 20);
         for name in ["a", "b"] {
@@ -280,12 +283,12 @@ fn assert_never_mixed(dir: &Path) {
         // Without a wait that are thousands of attempts.
         let (begun, mut mixed) = (Instant::now(), false);
         while !mixed && begun.elapsed() < Duration::from_secs(1) {
-            mixed = is_mixed(read(&store, &[b"f"], Keep::default(), 1 << 16));
+            mixed = is_mixed(read(&store, &[b"f"], Preserve::default(), 1 << 16));
         }
         done.store(true, Ordering::Relaxed);
         assert!(!mixed);
     });
-    let answer = read(&store, &[b"f"], Keep::default(), 1 << 16);
+    let answer = read(&store, &[b"f"], Preserve::default(), 1 << 16);
     let Content::File(data) = &entries(&answer, &limits)[0].content else {
         panic!("nothing writes to it");
     };

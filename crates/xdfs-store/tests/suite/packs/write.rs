@@ -338,9 +338,9 @@ fn attributes_are_set_and_others_than_users_refused() {
         return xdfs_testkit::skip::part("this file system has no attributes");
     }
     let limits = Limits::default();
-    let keep = Keep {
+    let keep = Preserve {
         xattrs: true,
-        ..Keep::default()
+        ..Preserve::default()
     };
     let answer = scene.read(&["f"], keep);
     let mut found = entries(&answer, &limits)[0].metadata.xattrs.clone();
