@@ -44,11 +44,11 @@ use flags::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(flags::words(std::env::args_os()));
-    ExitCode::from(carry_out(&Context::default(), cli.command))
+    ExitCode::from(run_command(&Context::default(), cli.command))
 }
 
 /// Carries out a command and returns the exit code.
-fn carry_out(context: &Context, command: Command) -> u8 {
+fn run_command(context: &Context, command: Command) -> u8 {
     match command {
         Command::Serve(flags) => serve::run(flags),
         Command::Cp(flags) => cp::run(context, &flags),

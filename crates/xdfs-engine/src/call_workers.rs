@@ -25,7 +25,7 @@ use xdfs_sys::poll::Notifier;
 
 use crate::cost::cost;
 use crate::environment::{self, Environment, Task, Turn, Worker};
-use crate::files::{SessionFiles, Step};
+use crate::files::{CallStep, SessionFiles};
 use crate::guard::guarded;
 use crate::security::{PeerGuard, assume_ids};
 
@@ -368,8 +368,10 @@ impl CallTask {
                 let step = || shared.files.step(&*shared.store, call, may_wait);
                 match guarded(job.work.call.operation(), step) {
                     Err(fault) => Some(finished(shared, &job.work.call, id, 0, Err(fault))),
-                    Ok(Step::Done(answer)) => Some(finished(shared, &job.work.call, id, 0, answer)),
-                    Ok(Step::Later) => {
+                    Ok(CallStep::Done(answer)) => {
+                        Some(finished(shared, &job.work.call, id, 0, answer))
+                    }
+                    Ok(CallStep::Later) => {
                         let patience = SessionFiles::patience(call);
                         let begun = job.wait.is_none();
                         let wait = job.wait.map(|wait| wait.go_on(now));

@@ -27,7 +27,7 @@ pub(crate) struct Feeder {
 
 /// What a feeder has at the moment.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(crate) enum FeederPoll {
     /// The next block; shorter than asked for only at the end.
     Block(Vec<u8>),
     /// The source has ended, without further bytes.
@@ -81,18 +81,18 @@ impl Feeder {
         true
     }
 
-    pub(crate) fn next(&mut self) -> Result<Fed, Fault> {
+    pub(crate) fn next(&mut self) -> Result<FeederPoll, Fault> {
         if self.ended {
-            return Ok(Fed::End);
+            return Ok(FeederPoll::End);
         }
         match self.next.take().map_or_else(|| self.blocks.try_recv(), Ok) {
             Ok(Ok(block)) if block.is_empty() => {
                 self.ended = true;
-                Ok(Fed::End)
+                Ok(FeederPoll::End)
             }
-            Ok(Ok(block)) => Ok(Fed::Block(block)),
+            Ok(Ok(block)) => Ok(FeederPoll::Block(block)),
             Ok(Err(fault)) => Err(fault),
-            Err(TryRecvError::Empty) => Ok(Fed::Wait),
+            Err(TryRecvError::Empty) => Ok(FeederPoll::Wait),
             // The end would have been told.
             Err(TryRecvError::Disconnected) => {
                 let cause = "the thread that reads it is gone";
@@ -216,9 +216,9 @@ mod tests {
         let mut blocks = 0;
         let fault = loop {
             match feeder.next() {
-                Ok(Fed::Block(block)) => blocks += block.len(),
-                Ok(Fed::Wait) => thread::sleep(Duration::from_millis(1)),
-                Ok(Fed::End) => panic!("it ended"),
+                Ok(FeederPoll::Block(block)) => blocks += block.len(),
+                Ok(FeederPoll::Wait) => thread::sleep(Duration::from_millis(1)),
+                Ok(FeederPoll::End) => panic!("it ended"),
                 Err(fault) => break fault,
             }
             assert!(Instant::now() < deadline, "nothing came");

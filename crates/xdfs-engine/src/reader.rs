@@ -22,7 +22,7 @@ const READ: &str = "read the source";
 
 /// What the thread is asked.
 #[derive(Debug)]
-enum Question {
+enum ReaderRequest {
     /// An extent, which begins at this offset of the source.
     Read(Extent, u64),
     /// Whether the source is unchanged.
@@ -31,7 +31,7 @@ enum Question {
 
 /// What the thread has found.
 #[derive(Debug)]
-enum Found {
+enum ReaderResult {
     /// The bytes of an extent, fewer only at the end of the source, and how long they took.
     Block(Extent, Vec<u8>, Duration),
     /// The source is unchanged.
@@ -40,7 +40,7 @@ enum Found {
 
 /// What became of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum ReaderEvent {
     /// An extent can be [taken](SlowReader::next); it took so long to read.
     Read(Duration),
     /// The source is unchanged.
@@ -50,8 +50,8 @@ pub(crate) enum Answered {
 /// The pipeline's end.
 #[derive(Debug)]
 pub(crate) struct SlowReader {
-    questions: mpsc::Sender<Question>,
-    answers: mpsc::Receiver<Result<Found, Fault>>,
+    questions: mpsc::Sender<ReaderRequest>,
+    answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
     /// Extents that were read and wait for a channel.
     ready: VecDeque<(Extent, Vec<u8>)>,
     /// Extents that are being read.
@@ -109,22 +109,22 @@ impl SlowReader {
     pub(crate) fn read(&mut self, extent: Extent, offset: u64) {
         self.reading += 1;
         self.held_bytes += extent.range.len();
-        self.ask(Question::Read(extent, offset));
+        self.ask(ReaderRequest::Read(extent, offset));
     }
 
     /// Has it looked whether the source is unchanged.
     pub(crate) fn verify(&mut self) {
         self.is_verifying = true;
-        self.ask(Question::Verify);
+        self.ask(ReaderRequest::Verify);
     }
 
-    fn ask(&self, question: Question) {
+    fn ask(&self, question: ReaderRequest) {
         // A thread that is gone shows when its answer is taken.
         let _ = self.questions.send(question);
     }
 
     /// What was answered since the last call.
-    pub(crate) fn poll(&mut self) -> Option<Result<Answered, Fault>> {
+    pub(crate) fn poll(&mut self) -> Option<Result<ReaderEvent, Fault>> {
         let answer = match self.answers.try_recv() {
             Ok(answer) => answer,
             Err(TryRecvError::Disconnected) if self.reading > 0 || self.is_verifying => {
@@ -134,14 +134,14 @@ impl SlowReader {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(match answer {
-            Ok(Found::Block(extent, bytes, busy)) => {
+            Ok(ReaderResult::Block(extent, bytes, busy)) => {
                 self.reading -= 1;
                 self.ready.push_back((extent, bytes));
-                Ok(Answered::Read(busy))
+                Ok(ReaderEvent::Read(busy))
             }
-            Ok(Found::Unchanged) => {
+            Ok(ReaderResult::Unchanged) => {
                 self.is_verifying = false;
-                Ok(Answered::Unchanged)
+                Ok(ReaderEvent::Unchanged)
             }
             Err(fault) => Err(fault),
         })
@@ -169,20 +169,20 @@ impl SlowReader {
 struct ReaderTask {
     environment: Arc<dyn Environment>,
     source: Box<dyn Source>,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<ReaderRequest>,
     /// Came while it waited.
-    next: Option<Question>,
-    answers: mpsc::Sender<Result<Found, Fault>>,
+    next: Option<ReaderRequest>,
+    answers: mpsc::Sender<Result<ReaderResult, Fault>>,
     notifier: Notifier,
     /// Whether it may touch the source.
     ids: Result<(), Fault>,
 }
 
 impl ReaderTask {
-    fn answer(&mut self, question: Question) -> Result<Found, Fault> {
+    fn answer(&mut self, question: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
         match question {
-            Question::Read(extent, offset) => {
+            ReaderRequest::Read(extent, offset) => {
                 let began = self.environment.now();
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
                 let mut bytes = vec![0; length];
@@ -190,11 +190,13 @@ impl ReaderTask {
                 let count = guarded(READ, read).flatten()?;
                 bytes.truncate(count);
                 let busy = self.environment.now() - began;
-                Ok(Found::Block(extent, bytes, busy))
+                Ok(ReaderResult::Block(extent, bytes, busy))
             }
-            Question::Verify => {
+            ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();
-                guarded(READ, verify).flatten().map(|()| Found::Unchanged)
+                guarded(READ, verify)
+                    .flatten()
+                    .map(|()| ReaderResult::Unchanged)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Calls about paths on the server: look at names, change them, list directories.
 
-mod course;
+mod listing_guard;
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use xdfs_engine::{CallPart, CallSpec, Command, Commands};
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
 
-use self::course::Course;
+use self::listing_guard::ListingGuard;
 use crate::session_end::SessionEnd;
 
 /// What makes calls in a session.
@@ -45,11 +45,11 @@ impl Caller {
         self.start(call).map(PendingCall::new)
     }
 
-    fn start(&self, call: Call) -> Result<Running, Fault> {
+    fn start(&self, call: Call) -> Result<RunningCall, Fault> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, parts) = mailbox();
         let listing = matches!(call, Call::List { .. });
-        let course = Course::new(&call, self.listed_bytes_max);
+        let guard = ListingGuard::new(&call, self.listed_bytes_max);
         let spec = CallSpec {
             number,
             call,
@@ -58,28 +58,28 @@ impl Caller {
         self.commands
             .send(Command::Call(spec))
             .map_err(|_| self.end.fault())?;
-        Ok(Running {
+        Ok(RunningCall {
             caller: self.clone(),
             number,
             listing,
             parts,
-            course,
+            guard,
             ended: false,
         })
     }
 }
 
 /// A call that was made.
-struct Running {
+struct RunningCall {
     caller: Caller,
     number: u64,
     listing: bool,
     parts: Mailbox<CallPart>,
-    course: Course,
+    guard: ListingGuard,
     ended: bool,
 }
 
-impl Running {
+impl RunningCall {
     /// The next part of the answer, and whether it is the last.
     fn next(&mut self) -> Result<(Answer, bool), Fault> {
         let part = self.parts.recv().unwrap_or_else(|_| CallPart {
@@ -108,7 +108,7 @@ impl Running {
     fn take(&mut self, CallPart { answer, last }: CallPart) -> Result<(Answer, bool), Fault> {
         self.ended |= last || answer.is_err();
         let answer = answer?;
-        self.course.pass(&answer)?;
+        self.guard.pass(&answer)?;
         Ok((answer, last))
     }
 
@@ -119,7 +119,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         // Parts of a listing would wait for somebody to take them. Anything else ends by itself.
         if self.listing && !self.ended {
@@ -136,15 +136,15 @@ impl Drop for Running {
 /// It is also a future of what [`PendingCall::wait`] returns, for any asynchronous runtime; polling
 /// never blocks. Polled again after its end it fails with [`Code::Internal`].
 pub struct PendingCall {
-    running: Running,
+    call: RunningCall,
     /// The parts of a listing that came.
     names: Vec<Entry>,
 }
 
 impl PendingCall {
-    fn new(running: Running) -> Self {
+    fn new(call: RunningCall) -> Self {
         let names = Vec::new();
-        Self { running, names }
+        Self { call, names }
     }
 
     /// Waits for the end. The parts of a listing are put together.
@@ -155,7 +155,7 @@ impl PendingCall {
     /// [`Listing`] says.
     pub fn wait(mut self) -> Result<Answer, Fault> {
         loop {
-            let part = self.running.next()?;
+            let part = self.call.next()?;
             if let Some(answer) = self.add(part) {
                 return Ok(answer);
             }
@@ -168,7 +168,7 @@ impl PendingCall {
             (Answer::Entries { entries, cursor }, last) => {
                 self.names.extend(entries);
                 if !last {
-                    self.running.took();
+                    self.call.took();
                     return None;
                 }
                 let entries = std::mem::take(&mut self.names);
@@ -185,7 +185,7 @@ impl Future for PendingCall {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let part = ready!(self.running.poll_next(context))?;
+            let part = ready!(self.call.poll_next(context))?;
             if let Some(answer) = self.add(part) {
                 return Poll::Ready(Ok(answer));
             }
@@ -196,7 +196,7 @@ impl Future for PendingCall {
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PendingCall")
-            .field("number", &self.running.number)
+            .field("number", &self.call.number)
             .finish_non_exhaustive()
     }
 }
@@ -221,9 +221,9 @@ pub struct Listing {
 
 enum ListingProgress {
     /// A call is to be made that goes on here, as one before it came.
-    From(Vec<u8>, Option<Course>),
+    From(Vec<u8>, Option<ListingGuard>),
     /// A call runs. The second says that its latest part isn't reported as used yet.
-    Running(Running, bool),
+    RunningCall(RunningCall, bool),
     /// Nothing follows the entries that are here.
     Ended,
 }
@@ -252,24 +252,24 @@ impl Listing {
     /// Fetches more entries, if there are any.
     fn fetch(&mut self) -> Result<(), Fault> {
         match &mut self.progress {
-            ListingProgress::From(cursor, course) => {
+            ListingProgress::From(cursor, guard) => {
                 let call = Call::List {
                     path: self.path.clone(),
                     cursor: std::mem::take(cursor),
                     entries_max: u32::MAX,
                 };
-                let mut running = self.caller.start(call)?;
-                if let Some(mut course) = course.take() {
-                    course.go_on();
-                    running.course = course;
+                let mut call = self.caller.start(call)?;
+                if let Some(mut guard) = guard.take() {
+                    guard.go_on();
+                    call.guard = guard;
                 }
-                self.progress = ListingProgress::Running(running, false);
+                self.progress = ListingProgress::RunningCall(call, false);
             }
-            ListingProgress::Running(running, used) => {
+            ListingProgress::RunningCall(call, used) => {
                 if std::mem::take(used) {
-                    running.took();
+                    call.took();
                 }
-                let (answer, last) = running.next()?;
+                let (answer, last) = call.next()?;
                 let Answer::Entries { entries, cursor } = answer else {
                     // The engine lets nothing else through.
                     self.progress = ListingProgress::Ended;
@@ -279,8 +279,8 @@ impl Listing {
                 match (last, cursor) {
                     (false, _) => *used = true,
                     (true, Some(cursor)) => {
-                        let course = running.course.clone();
-                        self.progress = ListingProgress::From(cursor, Some(course));
+                        let guard = call.guard.clone();
+                        self.progress = ListingProgress::From(cursor, Some(guard));
                     }
                     (true, None) => self.progress = ListingProgress::Ended,
                 }

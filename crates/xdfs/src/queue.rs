@@ -15,7 +15,7 @@ use xdfs_engine::TransferEvent;
 use xdfs_engine::mailbox::{Sender, mailbox};
 use xdfs_proto::Fault;
 
-use self::schedule::{Connect, Order, Running, Schedule, Session, Task, Turn};
+use self::schedule::{Connect, QueueCommand, QueuedJob, RunningTransfer, Schedule, Session, Turn};
 pub use self::schedule::{Job, QueueOptions};
 use crate::client::Client;
 use crate::events::Observer;
@@ -23,17 +23,17 @@ use crate::remote::RemotePlace;
 use crate::session_end::SessionEnd;
 use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 
-/// Copies files, at most some of them at once, and tries again what is worth it.
+/// Copies files with a limit on concurrent transfers, and retries transient failures.
 ///
-/// A session is opened for each server when its first job comes. It is used for all others as well,
-/// those that are added later too, and opened again when it broke. Jobs of a server start in the
-/// order in which they were added.
+/// A session with a server is opened for the first job and used for all further ones, even those
+/// added later. A broken session is replaced. The jobs of a server start in the order in which they
+/// were added.
 ///
-/// What may pass is tried again after a pause: a broken connection (what has arrived is durable, so
-/// that going on is cheap), a server that has answered before and is away now, and every fault that
-/// says so itself ([`Fault::retry`]). Never again starts what was cancelled, and a standard stream
-/// that was begun. Where a server can't be reached at all, everything that waits for it fails by
-/// the same fault, and what is added later asks it anew.
+/// Transient failures are retried after a pause: a broken connection (which resumes from durable
+/// data), a server that has answered before and can't be reached now, and every fault that advises
+/// a retry ([`Fault::retry`]). Cancelled jobs, and jobs that have begun to use a standard stream,
+/// are not retried. If a server can't be reached at all, all jobs that wait for it fail with the
+/// same fault; jobs added later connect anew.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -61,29 +61,29 @@ use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 /// # }
 /// ```
 pub struct Queue {
-    orders: Sender<Order>,
-    /// Jobs that were added.
+    commands: Sender<QueueCommand>,
+    /// Number of jobs added.
     count: AtomicU64,
     end: SessionEnd,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Queue {
-    /// An empty queue. It opens sessions by `connect`, which is called in the thread of the queue:
-    /// while a name is looked up there, nothing is started. A client that it returns may be used
-    /// elsewhere too. What happens is told to `observer`, in that thread as well.
+    /// An empty queue. It opens sessions by `connect`, which runs in the queue's thread: nothing
+    /// starts while it looks up a name. The client that it returns may be used elsewhere too.
+    /// `observer` receives the events, in the same thread.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub fn new(
         options: QueueOptions,
         connect: impl FnMut(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + 'static,
         observer: impl Observer + Send + 'static,
     ) -> Result<Self, Fault> {
-        let (sender, orders) = mailbox();
+        let (sender, commands) = mailbox();
         let end = SessionEnd::default();
         let teller = end.teller();
-        let schedule = Schedule::new(connect, options, Box::new(observer), orders);
+        let schedule = Schedule::new(connect, options, Box::new(observer), commands);
         let thread = thread::Builder::new()
             .name("xdfs-queue".into())
             .spawn(move || {
@@ -92,40 +92,39 @@ impl Queue {
             })
             .map_err(|e| Fault::from_io("start the thread of a queue", "", &e))?;
         Ok(Self {
-            orders: sender,
+            commands: sender,
             count: AtomicU64::new(0),
             end,
             thread: Some(thread),
         })
     }
 
-    /// Adds jobs, and returns a transfer for each, in the same order, to wait for or to be awaited.
-    /// It waits, runs and is tried again; [`Transfer::cancel`] ends it wherever it is, and dropping
-    /// it leaves the job in the queue. To the observer the jobs of a queue are numbered from 0 in
-    /// the order in which they were added.
+    /// Adds jobs and returns a transfer for each, in the same order. [`Transfer::cancel`] ends the
+    /// job in any state; dropping the transfer leaves it in the queue. The observer sees the jobs
+    /// numbered from 0 in the order in which they were added.
     pub fn add(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Transfer> {
         let jobs: Vec<Job> = jobs.into_iter().collect();
         let first = self.count.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let added = (first..).zip(jobs).map(|(number, job)| {
             let (sender, events) = mailbox();
-            let orders = self.orders.clone();
+            let commands = self.commands.clone();
             let cancel = move || {
                 // In a queue that has ended there is nothing to cancel.
-                let _ = orders.send(Order::Cancel(number));
+                let _ = commands.send(QueueCommand::Cancel(number));
             };
             let transfer = Transfer::new(cancel, events, self.end.clone());
-            (Task::new(number, job, sender), transfer)
+            (QueuedJob::new(number, job, sender), transfer)
         });
         let (tasks, transfers) = added.unzip();
-        // If its thread is gone, which takes a panic, the transfers say so.
-        let _ = self.orders.send(Order::Add(tasks));
+        // If the thread has panicked, the transfers report it.
+        let _ = self.commands.send(QueueCommand::Add(tasks));
         transfers
     }
 
-    /// Ends everything in an orderly way: what runs is cancelled, and what waits fails with
-    /// [`Code::Cancelled`](crate::Code::Cancelled), as does what is added later. Doesn't wait.
+    /// Cancels running jobs; waiting jobs, and those added later, fail with
+    /// [`Code::Cancelled`](crate::Code::Cancelled). Doesn't wait.
     pub fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.commands.send(QueueCommand::Stop);
     }
 
     /// Waits until every job has ended, and closes the sessions. Dropping the queue does the same.
@@ -134,9 +133,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Close);
+        let _ = self.commands.send(QueueCommand::Close);
         if let Some(thread) = self.thread.take() {
-            // After a panic its transfers say that the queue is gone.
+            // After a panic the transfers report that the queue is gone.
             let _ = thread.join();
         }
     }
@@ -185,7 +184,7 @@ where
 }
 
 impl Session for Arc<Client> {
-    type Running = Transfer;
+    type RunningTransfer = Transfer;
 
     fn start(&self, route: &TransferRoute, options: &TransferOptions) -> Result<Transfer, Fault> {
         self.transfer(route, options)
@@ -196,7 +195,7 @@ impl Session for Arc<Client> {
     }
 }
 
-impl Running for Transfer {
+impl RunningTransfer for Transfer {
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<TransferEvent> {
         Self::poll_event(self, context)
     }

@@ -14,7 +14,7 @@ use crate::session;
 
 /// One file to copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
+pub(crate) struct PlannedCopy {
     /// Its names for people.
     pub(crate) label: Label,
     /// The server.
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) refused: Option<Fault>,
 }
 
-impl Job {
+impl PlannedCopy {
     /// Whether an end is a stream, which can be read or written only once.
     pub(crate) fn is_stream(&self) -> bool {
         *self.route.local() == LocalPlace::Standard
@@ -42,7 +42,7 @@ fn invalid(cause: impl Into<String>) -> Fault {
 ///
 /// # Errors
 /// The command as a whole makes no sense, or the local target directory doesn't exist.
-pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<Job>, Fault> {
+pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
     let sources = flags.places.sources.iter().map(|word| Place::parse(word));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let target = Place::parse(&flags.places.target)?;
@@ -144,13 +144,13 @@ fn remote_target(server: &RemotePlace, many: bool) -> Vec<u8> {
     path
 }
 
-fn upload_stream(server: &RemotePlace, target: &str) -> Result<Job, Fault> {
+fn upload_stream(server: &RemotePlace, target: &str) -> Result<PlannedCopy, Fault> {
     let to = remote_target(server, false);
     if to.ends_with(b"/") {
         return Err(invalid("standard input has no name in a directory")
             .hint("name a file at the end of the URL"));
     }
-    Ok(Job {
+    Ok(PlannedCopy {
         label: Label {
             source: "-".into(),
             target: target.into(),
@@ -172,7 +172,7 @@ fn upload(
     target: &str,
     many: bool,
     flags: &CpFlags,
-) -> Job {
+) -> PlannedCopy {
     let to = remote_target(server, many);
     let target = match path.file_name() {
         Some(name) if to.ends_with(b"/") => {
@@ -193,7 +193,7 @@ fn upload(
         }
         _ => (None, None),
     };
-    Job {
+    PlannedCopy {
         label: Label { source, target },
         server: server.clone(),
         route: TransferRoute::Upload {
@@ -243,7 +243,11 @@ fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
     Err(fault.path(path.as_os_str().as_encoded_bytes()))
 }
 
-fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Result<Job, Fault> {
+fn download(
+    server: &RemotePlace,
+    source: String,
+    target: &LocalTarget,
+) -> Result<PlannedCopy, Fault> {
     let bad = |cause: &str| invalid(cause).path(source.as_bytes());
     if server.path.is_empty() || server.path == b"/" {
         return Err(bad("the URL does not name a file").hint("write xdfs://HOST/PATH"));
@@ -260,7 +264,7 @@ fn download(server: &RemotePlace, source: String, target: &LocalTarget) -> Resul
             session::local_file(dir.join(name))
         }
     };
-    Ok(Job {
+    Ok(PlannedCopy {
         label: Label {
             source,
             target: session::local_text(&to),

@@ -9,7 +9,7 @@ use xdfs::{
     TransferOptions, TransferResult,
 };
 
-use super::plan::Job;
+use super::plan::PlannedCopy;
 use crate::client::SharedClient;
 use crate::interrupt::Interrupt;
 use crate::report::{Label, Reporter};
@@ -86,7 +86,7 @@ impl Observer for Relay {
 pub(super) fn run(
     connector: &Connector,
     options: &TransferOptions,
-    jobs: Vec<Job>,
+    jobs: Vec<PlannedCopy>,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<(), Fault> {
@@ -145,7 +145,12 @@ pub(super) fn run(
 }
 
 /// Copies a stream, which can be read or written only once.
-fn copy_stream(sessions: &Sessions, options: &TransferOptions, job: &Job, reporter: &mut Reporter) {
+fn copy_stream(
+    sessions: &Sessions,
+    options: &TransferOptions,
+    job: &PlannedCopy,
+    reporter: &mut Reporter,
+) {
     let copied = sessions.connect(&job.server).and_then(|client| {
         let copying = client.copy(&job.route, options)?;
         let on_tick = |reporter: &mut Reporter| tell_first_use(&client, reporter);

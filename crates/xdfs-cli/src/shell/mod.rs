@@ -22,7 +22,6 @@ use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use xdfs::{Answer, Call, ClientOptions, Code, Fault, FileKind, RemotePlace};
 
-use crate::carry_out;
 use crate::console::Console;
 use crate::context::{Context, ShellSession};
 use crate::exit_codes::SUCCESS;
@@ -33,6 +32,7 @@ use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
 use crate::place::local_name;
 use crate::report::{print, unwritten};
+use crate::run_command;
 use crate::serve::start_log;
 use complete::Completer;
 use operands::{Role, Side};
@@ -213,7 +213,7 @@ impl Shell {
     /// Carries out a line; `history` has those before it.
     fn line(&mut self, line: &[u8], history: &[String]) -> LineOutcome {
         let interrupt = self.session.begin();
-        let next = self.carry_out(line, history, &interrupt);
+        let next = self.run_line(line, history, &interrupt);
         self.session.end();
         self.idle_since = Instant::now();
         self.completer.forget();
@@ -228,7 +228,7 @@ impl Shell {
         })
     }
 
-    fn carry_out(
+    fn run_line(
         &mut self,
         line: &[u8],
         history: &[String],
@@ -322,7 +322,7 @@ impl Shell {
             return Err(Interrupt::fault("run the command"));
         }
         let context = Context::of_shell(&self.session, names_session(&matches));
-        Ok(carry_out(&context, cli.command))
+        Ok(run_command(&context, cli.command))
     }
 
     fn roles(&self, words: &[Word]) -> Vec<Role> {

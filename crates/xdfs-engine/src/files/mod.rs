@@ -147,7 +147,7 @@ impl OpenFile {
 
 /// What came of a try to carry out a call.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum CallStep {
     /// It is done, or failed.
     Done(Result<Answer, Fault>),
     /// It has to wait for somebody else.
@@ -206,7 +206,7 @@ impl SessionFiles {
     }
 
     /// Tries to carry out a call; `may_wait` if it may be tried again later.
-    pub(crate) fn step(&self, store: &dyn Store, call: &FileCall, may_wait: bool) -> Step {
+    pub(crate) fn step(&self, store: &dyn Store, call: &FileCall, may_wait: bool) -> CallStep {
         let result = match call {
             FileCall::Open {
                 path,
@@ -226,13 +226,13 @@ impl SessionFiles {
             call => self.answer(call),
         };
         match result {
-            Err(Trouble::Wait(_)) if may_wait => Step::Later,
-            Err(Trouble::Wait(fault) | Trouble::Fault(fault)) => {
+            Err(CallFailure::Wait(_)) if may_wait => CallStep::Later,
+            Err(CallFailure::Wait(fault) | CallFailure::Fault(fault)) => {
                 let mut fault = fault;
                 fault.operation = call.operation().into();
-                Step::Done(Err(fault))
+                CallStep::Done(Err(fault))
             }
-            Ok(answer) => Step::Done(Ok(answer)),
+            Ok(answer) => CallStep::Done(Ok(answer)),
         }
     }
 
@@ -241,7 +241,7 @@ impl SessionFiles {
         store: &dyn Store,
         request: FileRequest,
         owner: FileOwner,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, CallFailure> {
         let key = Key {
             user: Arc::clone(&self.user),
             owner,
@@ -249,15 +249,15 @@ impl SessionFiles {
         if !self.shared.close_earlier(&key) {
             let cause = "calls of an earlier session are being carried out";
             let fault = Fault::new(Code::Busy, "", cause).path(&request.path);
-            return Err(Trouble::Wait(fault.retry(Retry::Now)));
+            return Err(CallFailure::Wait(fault.retry(Retry::Now)));
         }
         let opening = Opening::begin(self).map_err(|fault| fault.path(&request.path))?;
         let opened = store.open_file(&request).map_err(|fault| {
             let waits = fault.code == Code::Busy && matches!(fault.retry, Retry::AfterMs(_));
             if waits {
-                Trouble::Wait(fault.retry(Retry::Now))
+                CallFailure::Wait(fault.retry(Retry::Now))
             } else {
-                Trouble::Fault(fault)
+                CallFailure::Fault(fault)
             }
         })?;
         let FileRequest { path, flags, .. } = request;
@@ -310,7 +310,7 @@ impl SessionFiles {
         }))
     }
 
-    fn answer(&self, call: &FileCall) -> Result<Answer, Trouble> {
+    fn answer(&self, call: &FileCall) -> Result<Answer, CallFailure> {
         let handle = call.handle().unwrap_or(0);
         let stale = || Fault::new(Code::Stale, "", format!("no file is open as {handle}"));
         let open = self.table().open.get(&handle).cloned().ok_or_else(stale)?;
@@ -325,7 +325,7 @@ impl SessionFiles {
         result.map_err(|trouble| trouble.at(&open.path))
     }
 
-    fn use_open(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, Trouble> {
+    fn use_open(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, CallFailure> {
         let guard = open.file.read().unwrap_or_else(PoisonError::into_inner);
         let file = guard
             .as_ref()
@@ -383,7 +383,7 @@ impl SessionFiles {
         Ok(answer)
     }
 
-    fn use_locks(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, Trouble> {
+    fn use_locks(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, CallFailure> {
         let (locks, now) = (&self.shared.locks, self.shared.environment.now());
         let (file, key) = (&open.identity, &open.key);
         Ok(match call {
@@ -405,7 +405,7 @@ impl SessionFiles {
                         let from = held.range.offset;
                         let cause = format!("another owner has a {kind} lock from byte {from} on");
                         let fault = Fault::new(Code::Busy, "", cause);
-                        Trouble::Wait(fault.retry(Retry::Now))
+                        CallFailure::Wait(fault.retry(Retry::Now))
                     }
                     Refusal::TooMany => {
                         Fault::new(Code::LimitExceeded, "", "there are too many locks").into()
@@ -436,13 +436,13 @@ impl SessionFiles {
 
 /// Why a call isn't done.
 #[derive(Debug)]
-enum Trouble {
+enum CallFailure {
     /// It may be later; if it can't wait any more, this is why.
     Wait(Fault),
     Fault(Fault),
 }
 
-impl Trouble {
+impl CallFailure {
     /// The same, with the path of the file unless one is named.
     fn at(self, path: &[u8]) -> Self {
         let named = |fault: Fault| {
@@ -459,7 +459,7 @@ impl Trouble {
     }
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for CallFailure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -583,8 +583,8 @@ fn read(file: &dyn File, extents: &[Extent]) -> Result<Answer, Fault> {
     Ok(Answer::File(FileAnswer::Data { lengths, bytes }))
 }
 
-fn use_pipe(file: &dyn File, call: &FileCall) -> Result<Answer, Trouble> {
-    let wait = |cause| Trouble::Wait(Fault::new(Code::Busy, "", cause).retry(Retry::Now));
+fn use_pipe(file: &dyn File, call: &FileCall) -> Result<Answer, CallFailure> {
+    let wait = |cause| CallFailure::Wait(Fault::new(Code::Busy, "", cause).retry(Retry::Now));
     match call {
         FileCall::Read { extents, .. } => {
             let &[extent] = &extents[..] else {

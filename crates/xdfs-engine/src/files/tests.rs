@@ -49,10 +49,10 @@ fn opening(owner: FileOwner) -> FileCall {
     }
 }
 
-fn done(step: Step) -> Result<Answer, Fault> {
+fn done(step: CallStep) -> Result<Answer, Fault> {
     match step {
-        Step::Done(result) => result,
-        Step::Later => panic!("it waits"),
+        CallStep::Done(result) => result,
+        CallStep::Later => panic!("it waits"),
     }
 }
 
@@ -116,7 +116,10 @@ fn what_an_owner_had_open_is_closed_before_it_opens_again() {
     let open = old.table().open[&was].clone();
     let busy = open.file.read().unwrap();
     let again = opening(OWNER);
-    assert!(matches!(new.step(&scene.store, &again, true), Step::Later));
+    assert!(matches!(
+        new.step(&scene.store, &again, true),
+        CallStep::Later
+    ));
     let fault = done(new.step(&scene.store, &again, false)).unwrap_err();
     assert_eq!((fault.code, fault.retry), (Code::Busy, Retry::Now));
     drop(busy);
@@ -140,7 +143,7 @@ fn a_lock_waits_only_if_it_may() {
     done(a.step(&scene.store, &lock(mine), true)).unwrap();
     assert!(matches!(
         b.step(&scene.store, &lock(theirs), true),
-        Step::Later
+        CallStep::Later
     ));
     let fault = done(b.step(&scene.store, &lock(theirs), false)).unwrap_err();
     assert_eq!((fault.code, &*fault.path), (Code::Busy, &b"f"[..]));

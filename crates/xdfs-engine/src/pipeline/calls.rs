@@ -37,23 +37,23 @@ pub(super) struct Calls {
 
 #[derive(Debug)]
 enum Side {
-    Initiator(Making),
-    Acceptor(Answering),
+    Initiator(InitiatorCalls),
+    Acceptor(AcceptorCalls),
 }
 
 /// The calls of an initiator.
 #[derive(Debug)]
-struct Making {
+struct InitiatorCalls {
     call_client: CallClient,
     /// Calls that the machine has no room for, or that the session isn't open for.
     waiting: BTreeMap<u64, CallSpec>,
     /// Calls whose answer somebody waits for.
-    made: BTreeMap<CallId, Made>,
+    pending: BTreeMap<CallId, PendingAnswer>,
     ids: BTreeMap<u64, CallId>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct PendingAnswer {
     number: u64,
     parts: mailbox::Sender<CallPart>,
     listing: bool,
@@ -61,7 +61,7 @@ struct Made {
 
 /// The calls of an acceptor.
 #[derive(Debug)]
-struct Answering {
+struct AcceptorCalls {
     call_server: CallServer,
     threads: CallWorkers,
     /// Listings that were begun and go on when there is room.
@@ -70,16 +70,16 @@ struct Answering {
 
 impl Calls {
     pub(super) fn initiator(limits: &Limits) -> Self {
-        Self::new(Side::Initiator(Making {
+        Self::new(Side::Initiator(InitiatorCalls {
             call_client: CallClient::new(limits.clone()),
             waiting: BTreeMap::new(),
-            made: BTreeMap::new(),
+            pending: BTreeMap::new(),
             ids: BTreeMap::new(),
         }))
     }
 
     pub(super) fn acceptor(limits: &Limits, threads: CallWorkers) -> Self {
-        Self::new(Side::Acceptor(Answering {
+        Self::new(Side::Acceptor(AcceptorCalls {
             call_server: CallServer::new(limits.clone()),
             threads,
             paused: BTreeSet::new(),
@@ -109,34 +109,34 @@ impl Calls {
     pub(super) fn handle_frame(&mut self, frame: Frame) -> Result<(), Fault> {
         self.due = true;
         match &mut self.side {
-            Side::Initiator(making) => making.call_client.handle_frame(frame),
-            Side::Acceptor(answering) => answering.call_server.handle_frame(frame),
+            Side::Initiator(initiator) => initiator.call_client.handle_frame(frame),
+            Side::Acceptor(acceptor) => acceptor.call_server.handle_frame(frame),
         }
     }
 
     pub(super) fn channel_down(&mut self) {
         self.due = true;
         match &mut self.side {
-            Side::Initiator(making) => making.call_client.channel_down(),
-            Side::Acceptor(answering) => answering.call_server.channel_down(),
+            Side::Initiator(initiator) => initiator.call_client.channel_down(),
+            Side::Acceptor(acceptor) => acceptor.call_server.channel_down(),
         }
     }
 
     /// Whether no call is under way.
     pub(super) fn are_idle(&self) -> bool {
         match &self.side {
-            Side::Initiator(making) => {
-                making.call_client.unanswered() == 0 && making.waiting.is_empty()
+            Side::Initiator(initiator) => {
+                initiator.call_client.unanswered() == 0 && initiator.waiting.is_empty()
             }
-            Side::Acceptor(answering) => {
-                answering.call_server.unfinished() == 0 && !self.waits && !self.due
+            Side::Acceptor(acceptor) => {
+                acceptor.call_server.unfinished() == 0 && !self.waits && !self.due
             }
         }
     }
 
     /// Makes a call (initiator).
     pub(super) fn call(&mut self, spec: CallSpec, is_closing: bool) {
-        let Side::Initiator(making) = &mut self.side else {
+        let Side::Initiator(initiator) = &mut self.side else {
             return;
         };
         if is_closing {
@@ -144,26 +144,26 @@ impl Calls {
             return;
         }
         self.due = true;
-        making.waiting.insert(spec.number, spec);
+        initiator.waiting.insert(spec.number, spec);
     }
 
     /// The user is done with a part (initiator).
     pub(super) fn took(&mut self, number: u64) {
-        if let Side::Initiator(making) = &mut self.side
-            && let Some(id) = making.ids.get(&number)
+        if let Side::Initiator(initiator) = &mut self.side
+            && let Some(id) = initiator.ids.get(&number)
         {
-            making.call_client.took(*id);
+            initiator.call_client.took(*id);
             self.due = true;
         }
     }
 
     /// Nobody wants the answer (initiator).
     pub(super) fn abandon(&mut self, number: u64) {
-        if let Side::Initiator(making) = &mut self.side {
-            making.waiting.remove(&number);
-            if let Some(id) = making.ids.remove(&number) {
-                making.made.remove(&id);
-                making.call_client.abandon(id);
+        if let Side::Initiator(initiator) = &mut self.side {
+            initiator.waiting.remove(&number);
+            if let Some(id) = initiator.ids.remove(&number) {
+                initiator.pending.remove(&id);
+                initiator.call_client.abandon(id);
             }
             self.due = true;
         }
@@ -171,19 +171,19 @@ impl Calls {
 
     /// Ends listings, whose users may not go on any more (initiator).
     pub(super) fn end_listings(&mut self) {
-        let Side::Initiator(making) = &mut self.side else {
+        let Side::Initiator(initiator) = &mut self.side else {
             return;
         };
         let is_listing = |call: &Call| matches!(call, Call::List { .. });
         let mut ended = Vec::new();
-        for spec in making.waiting.values().filter(|j| is_listing(&j.call)) {
+        for spec in initiator.waiting.values().filter(|j| is_listing(&j.call)) {
             refuse(spec, &closed(&spec.call));
             ended.push(spec.number);
         }
-        for made in making.made.values().filter(|m| m.listing) {
+        for pending in initiator.pending.values().filter(|m| m.listing) {
             let fault = Fault::new(Code::Cancelled, "list a directory", "the session is closed");
-            tell(&made.parts, Err(fault), true);
-            ended.push(made.number);
+            tell(&pending.parts, Err(fault), true);
+            ended.push(pending.number);
         }
         for number in ended {
             self.abandon(number);
@@ -194,19 +194,19 @@ impl Calls {
     /// Returns the threads that end with it.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Worker> {
         match &mut self.side {
-            Side::Initiator(making) => {
-                making.call_client.end(fault);
+            Side::Initiator(initiator) => {
+                initiator.call_client.end(fault);
                 while let Some(call_client::Output::Part { id, answer, last }) =
-                    making.call_client.poll_output()
+                    initiator.call_client.poll_output()
                 {
-                    making.give_out(id, answer, last);
+                    initiator.deliver(id, answer, last);
                 }
-                for spec in making.waiting.values() {
+                for spec in initiator.waiting.values() {
                     refuse(spec, fault);
                 }
                 Vec::new()
             }
-            Side::Acceptor(answering) => answering.threads.finish(),
+            Side::Acceptor(acceptor) => acceptor.threads.finish(),
         }
     }
 
@@ -214,15 +214,15 @@ impl Calls {
     /// a bound of the user.
     pub(super) fn process_completions(&mut self) -> bool {
         let mut has_charged = false;
-        let Side::Acceptor(answering) = &mut self.side else {
+        let Side::Acceptor(acceptor) = &mut self.side else {
             return has_charged;
         };
-        while let Some(done) = answering.threads.completion() {
+        while let Some(done) = acceptor.threads.completion() {
             self.due = true;
             match done {
                 CallProgress::Part { id, answer } => {
-                    if !answering.call_server.part(id, answer) {
-                        answering.threads.stop(id);
+                    if !acceptor.call_server.part(id, answer) {
+                        acceptor.threads.stop(id);
                     }
                 }
                 CallProgress::Finished {
@@ -231,13 +231,13 @@ impl Calls {
                     is_charged,
                 } => {
                     has_charged |= is_charged;
-                    answering.paused.remove(&id);
-                    answering.call_server.finished(id, answer);
+                    acceptor.paused.remove(&id);
+                    acceptor.call_server.finished(id, answer);
                 }
                 CallProgress::Parked => {}
                 CallProgress::Paused { id } => {
-                    answering.paused.insert(id);
-                    answering.call_server.paused(id);
+                    acceptor.paused.insert(id);
+                    acceptor.call_server.paused(id);
                 }
             }
         }
@@ -247,8 +247,8 @@ impl Calls {
     /// The next frame to send. Calls that cost something aren't begun unless the rate is open.
     fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
         match &mut self.side {
-            Side::Initiator(making) => making.next_frame(),
-            Side::Acceptor(answering) => answering.next_frame(is_draining, is_rate_open),
+            Side::Initiator(initiator) => initiator.next_frame(),
+            Side::Acceptor(acceptor) => acceptor.next_frame(is_draining, is_rate_open),
         }
     }
 
@@ -258,7 +258,7 @@ impl Calls {
     }
 }
 
-impl Making {
+impl InitiatorCalls {
     fn next_frame(&mut self) -> Option<Frame> {
         loop {
             while self.call_client.has_room()
@@ -267,7 +267,7 @@ impl Making {
                 self.make(spec);
             }
             match self.call_client.poll_output()? {
-                call_client::Output::Part { id, answer, last } => self.give_out(id, answer, last),
+                call_client::Output::Part { id, answer, last } => self.deliver(id, answer, last),
                 call_client::Output::Transmit(frame) => return Some(frame),
                 _ => {}
             }
@@ -284,30 +284,30 @@ impl Making {
         match self.call_client.call(call) {
             Ok(id) => {
                 self.ids.insert(number, id);
-                let made = Made {
+                let pending = PendingAnswer {
                     number,
                     parts,
                     listing,
                 };
-                self.made.insert(id, made);
+                self.pending.insert(id, pending);
             }
             Err(fault) => tell(&parts, Err(fault), true),
         }
     }
 
-    fn give_out(&mut self, id: CallId, answer: Result<Answer, Fault>, last: bool) {
+    fn deliver(&mut self, id: CallId, answer: Result<Answer, Fault>, last: bool) {
         // An abandoned one isn't there any more.
-        if let Some(made) = self.made.get(&id) {
-            tell(&made.parts, answer, last);
+        if let Some(pending) = self.pending.get(&id) {
+            tell(&pending.parts, answer, last);
             if last {
-                self.ids.remove(&made.number);
-                self.made.remove(&id);
+                self.ids.remove(&pending.number);
+                self.pending.remove(&id);
             }
         }
     }
 }
 
-impl Answering {
+impl AcceptorCalls {
     fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
         // What is refused costs nothing.
         let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);

@@ -1,4 +1,4 @@
-//! Orders, frames that aren't payload, and what the machines want.
+//! Commands, control frames, and the outputs of the machines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::command::Command;
 use crate::kernel::Kernel;
 use crate::storage::{Completion, StorageJob};
 
-/// Bytes of frames other than blocks that may wait on one channel: far more than a peer that reads
-/// ever leaves.
+/// Limit for the control frames that wait on one channel, in bytes: far more than ever waits for a
+/// peer that reads.
 const CONTROL_BACKLOG_MAX: usize = 8 << 20;
 
 impl<K: Kernel> Pipeline<K> {
-    /// Carries out the orders that have come.
+    /// Handles the commands that have arrived.
     pub(super) fn process_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -31,7 +31,8 @@ impl<K: Kernel> Pipeline<K> {
                 Command::BreakChannel => {
                     let last = self.channels.open().last();
                     if let Some((slot, _)) = last {
-                        let fault = Fault::new(Code::ConnectionLost, "", "it was broken on order");
+                        let fault =
+                            Fault::new(Code::ConnectionLost, "", "it was broken on command");
                         self.channel_gone(slot, Some(&fault));
                     }
                 }
@@ -89,9 +90,8 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Learns the round-trip time of the path. On a short one little in flight is enough, and
-    /// keeps what is in flight in the caches; on one that is long, or isn't measured yet, the
-    /// sockets' buffers are the bound.
+    /// Sets the round-trip time of the network path. On a short path few bytes in flight suffice,
+    /// and stay in the CPU caches; on a long or unmeasured one the socket buffers are the limit.
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.network_path.set_round_trip(round_trip);
         let bound = if self.network_path.is_short() {
@@ -105,7 +105,7 @@ impl<K: Kernel> Pipeline<K> {
         tracing::debug!(?round_trip, "the path is measured");
     }
 
-    /// Takes a frame that isn't a BLOCK.
+    /// Handles a frame other than BLOCK.
     pub(super) fn handle_frame(
         &mut self,
         slot: usize,
@@ -203,7 +203,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Opens what a downloading peer asks for (acceptor).
+    /// Opens the source that a downloading peer requests (acceptor).
     fn serve_request(&mut self, mut request: Request) {
         let file = request.file;
         if self.transfers.preparing_mut(file).is_some() {
@@ -228,7 +228,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.limits.open_files_max
                 ),
             )
-            // The word that others are done may be on its way, or lost with a channel.
+            // The frames that end other files may be on their way, or lost with a channel.
             .retry(Retry::AfterMs(100)))
         } else if let Some(pack_request) = request.pack.take() {
             match self.read_pack(request.clone(), pack_request) {
@@ -247,7 +247,7 @@ impl<K: Kernel> Pipeline<K> {
         self.answer_request(&request, opened);
     }
 
-    /// Offers the source that a downloading peer asked for, or tells why there is none (acceptor).
+    /// Offers the source that a downloading peer requested, or refuses the request (acceptor).
     pub(super) fn answer_request(
         &mut self,
         request: &Request,
@@ -287,7 +287,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Does what the machines want.
+    /// Executes the outputs of the machines.
     pub(super) fn pump_machines(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             self.handle_sender_output(output);
@@ -364,15 +364,16 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Tells the end of a file, unless its source is no longer what was offered.
+    /// Sends EOFR, unless the source has changed since the offer.
     pub(super) fn transmit_end(&mut self, mut frame: Frame) {
         if self.make_end_ready(&mut frame) {
             self.transmit(frame);
         }
     }
 
-    /// Before the end of a file is told: checks that its source is what was offered, and tells how
-    /// busy the store was. `false` if it isn't to be told (yet).
+    /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the share of the
+    /// time for which the store was busy. `false` if it must not be sent, or not yet. Other frames
+    /// need no preparation.
     fn make_end_ready(&mut self, frame: &mut Frame) -> bool {
         let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
@@ -393,7 +394,7 @@ impl<K: Kernel> Pipeline<K> {
         {
             let elapsed = self.now.saturating_sub(open.opened_at);
             let wait = permille(open.busy, elapsed);
-            *store_wait_permille = *open.told_wait.get_or_insert(wait);
+            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait);
         }
         true
     }
@@ -454,7 +455,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Takes what the storage side and the threads of the calls have done.
+    /// Handles the results of the storage thread and of the workers.
     pub(super) fn process_completions(&mut self) {
         if self.calls.process_completions() {
             self.bounds.catch_up();
@@ -475,8 +476,8 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Sends a frame on any channel: one on which LEAVE wasn't said, and that isn't in the middle
-    /// of a block, if there is one.
+    /// Sends a frame on any channel, preferably one without LEAVE that is not in the middle of a
+    /// block.
     pub(super) fn transmit(&mut self, frame: Frame) {
         let cost = |channel: &Channel| {
             (
@@ -512,7 +513,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Sends what waited for a channel to open.
+    /// Sends the frames that waited for a channel to open.
     pub(super) fn transmit_unrouted(&mut self) {
         while !self.channel_set.is_empty() {
             let Some(frame) = self.channels.take_frame() else {

@@ -187,8 +187,8 @@ impl<K: Kernel> Pipeline<K> {
                     channel.peer = channel.stream.peer();
                     self.network_path
                         .see_channel(channel.stream.capabilities().local);
-                    let bare = channel.stream.protection().is_none();
-                    if dialer.identity().is_some() && bare {
+                    let is_unprotected = channel.stream.protection().is_none();
+                    if dialer.identity().is_some() && is_unprotected {
                         let cause = "the channel has no protection, though it is asked for";
                         let fault = Fault::new(Code::ProtectionRefused, "open a channel", cause);
                         self.opening_failed(slot, fault);

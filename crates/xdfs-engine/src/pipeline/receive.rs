@@ -1,4 +1,4 @@
-//! Frames and payload that come in.
+//! Incoming frames and payload.
 
 use std::io::ErrorKind;
 
@@ -14,36 +14,36 @@ use crate::storage::StorageJob;
 
 /// Bytes a channel may read before the others get their turn.
 const TURN_BYTES: usize = 1 << 20;
-/// The share of a turn that a frame without payload takes, in bytes.
+/// The cost of a frame without payload, in bytes of a turn.
 const FRAME_TURN_BYTES: usize = 16 << 10;
 
-/// Channels that a session may lose by damaged headers before it ends.
+/// Channels that a session may lose to damaged headers before it ends.
 const DAMAGED_CHANNELS_MAX: u32 = 8;
 
-/// What came of one attempt to read.
-enum Step {
-    /// Something was done; go on.
+/// The result of one read.
+enum ReadOutcome {
+    /// Progress, at this cost; read on.
     Again(usize),
-    /// Nothing can be done before the next readiness.
+    /// The channel has no data.
     Blocked,
     /// No buffer is free.
     Starved,
-    /// The bound on the rate lets nothing through now.
+    /// The rate limit is reached.
     Throttled,
     /// The peer closed the channel in an orderly way.
     End,
 }
 
-/// What went wrong, and how much of the session it ends.
-enum Trouble {
+/// A failed read, by what it ends.
+enum ReadFailure {
     Channel(Fault),
     Session(Fault),
-    /// Bytes of a header were changed on the way: nothing that follows on the channel can be read.
+    /// A header was damaged in transit: nothing after it on the channel can be parsed.
     Damaged,
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Serves every channel that can be read, each up to a turn.
+    /// Serves every readable channel, each for at most one turn.
     pub(super) fn receive_all(&mut self) {
         self.wake_waiting();
         for _ in 0..self.channels.readable_count() {
@@ -64,7 +64,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Lets channels go on for which there is a buffer now, or which the rate lets through again.
+    /// Resumes channels for which a buffer is free, or which the rate limit no longer delays.
     fn wake_waiting(&mut self) {
         self.channels.feed_starved(self.buffers.left_to_receive());
         if self.channels.are_throttled() && self.is_rate_open() {
@@ -72,7 +72,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Whether the bounds on the rate, if there are any, let payload through now.
+    /// Whether the rate limits allow payload now.
     pub(super) fn is_rate_open(&mut self) -> bool {
         self.bounds.are_open(self.now)
     }
@@ -81,34 +81,34 @@ impl<K: Kernel> Pipeline<K> {
         let mut turn = 0;
         while turn < TURN_BYTES {
             match self.receive_step(slot) {
-                Ok(Step::Again(bytes)) => {
+                Ok(ReadOutcome::Again(bytes)) => {
                     turn += bytes;
                     if bytes > 0 {
                         self.timers.heard(self.now);
                     }
                 }
-                Ok(Step::Blocked) => break,
-                Ok(Step::Starved) => {
+                Ok(ReadOutcome::Blocked) => break,
+                Ok(ReadOutcome::Starved) => {
                     self.channels.starve(slot);
                     return;
                 }
-                Ok(Step::Throttled) => {
+                Ok(ReadOutcome::Throttled) => {
                     self.channels.throttle(slot);
                     return;
                 }
-                Ok(Step::End) => {
+                Ok(ReadOutcome::End) => {
                     self.channel_gone(slot, None);
                     return;
                 }
-                Err(Trouble::Channel(fault)) => {
+                Err(ReadFailure::Channel(fault)) => {
                     self.channel_gone(slot, Some(&fault));
                     return;
                 }
-                Err(Trouble::Session(fault)) => {
+                Err(ReadFailure::Session(fault)) => {
                     self.end(Err(fault));
                     return;
                 }
-                Err(Trouble::Damaged) => {
+                Err(ReadFailure::Damaged) => {
                     self.channel_damaged(slot);
                     return;
                 }
@@ -127,21 +127,21 @@ impl<K: Kernel> Pipeline<K> {
         self.channels.queue(slot);
     }
 
-    fn receive_step(&mut self, slot: usize) -> Result<Step, Trouble> {
+    fn receive_step(&mut self, slot: usize) -> Result<ReadOutcome, ReadFailure> {
         let Some(channel) = self.channels.get_mut(slot) else {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         };
         if channel.incoming.is_some() {
             return self.receive_payload(slot);
         }
         if let Some(cost) = self.parse(slot)? {
-            return Ok(Step::Again(cost));
+            return Ok(ReadOutcome::Again(cost));
         }
         let Some(channel) = self.channels.get_mut(slot) else {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         };
         if !channel.readable {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         }
         let need = channel
             .input
@@ -150,18 +150,20 @@ impl<K: Kernel> Pipeline<K> {
             .filter(|h| !h.is_block())
             .map_or(0, |h| FRAME_HEADER_BYTES + h.length as usize);
         match channel.read_input(need) {
-            Ok(0) if channel.input.is_empty() => Ok(Step::End),
-            Ok(0) => Err(Trouble::Channel(lost("the peer closed it within a frame"))),
+            Ok(0) if channel.input.is_empty() => Ok(ReadOutcome::End),
+            Ok(0) => Err(ReadFailure::Channel(lost(
+                "the peer closed it within a frame",
+            ))),
             Ok(n) => {
                 channel.frame_since.get_or_insert(self.now);
-                Ok(Step::Again(n))
+                Ok(ReadOutcome::Again(n))
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 channel.readable = false;
-                Ok(Step::Blocked)
+                Ok(ReadOutcome::Blocked)
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
-            Err(e) => Err(Trouble::Channel(Fault::from_io(
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(ReadOutcome::Again(0)),
+            Err(e) => Err(ReadFailure::Channel(Fault::from_io(
                 "read from a channel",
                 "",
                 &e,
@@ -169,9 +171,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Takes one frame, or the header of a block, off the input, and tells its share of the turn.
-    /// `None` if it isn't complete.
-    fn parse(&mut self, slot: usize) -> Result<Option<usize>, Trouble> {
+    /// Parses one frame, or the header of a block, and returns its cost. `None` if it is
+    /// incomplete.
+    fn parse(&mut self, slot: usize) -> Result<Option<usize>, ReadFailure> {
         let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(None);
         };
@@ -182,18 +184,18 @@ impl<K: Kernel> Pipeline<K> {
         if head[0] == kind::BLOCK {
             match channel.input.first_chunk() {
                 Some(header) if BlockHeader::is_sound(header) => {}
-                Some(_) => return Err(Trouble::Damaged),
+                Some(_) => return Err(ReadFailure::Damaged),
                 None => return Ok(None),
             }
         } else if head[2..4] != [0, 0] && !channel.guards_headers() {
-            // No sender writes that: a BLOCK whose kind was changed on the way looks so.
-            return Err(Trouble::Damaged);
+            // No sender writes that: this is a BLOCK whose kind was damaged in transit.
+            return Err(ReadFailure::Damaged);
         }
-        let head =
-            FrameHeader::decode(*head, &self.limits).map_err(|e| Trouble::Session(e.fault()))?;
+        let head = FrameHeader::decode(*head, &self.limits)
+            .map_err(|e| ReadFailure::Session(e.fault()))?;
         if !head.is_block() {
             let taken = handshake::take_frame(&channel.input, &self.limits);
-            let Some((frame, used)) = taken.map_err(Trouble::Session)? else {
+            let Some((frame, used)) = taken.map_err(ReadFailure::Session)? else {
                 return Ok(None);
             };
             channel.consume(used);
@@ -201,16 +203,17 @@ impl<K: Kernel> Pipeline<K> {
             return self
                 .handle_frame(slot, index, frame)
                 .map(|()| Some(FRAME_TURN_BYTES))
-                .map_err(Trouble::Session);
+                .map_err(ReadFailure::Session);
         }
         let Some(bytes) = channel.input.get(FRAME_HEADER_BYTES..BLOCK_HEADER_BYTES) else {
             return Ok(None);
         };
         let mut rest = [0; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES];
         rest.copy_from_slice(bytes);
-        let header = BlockHeader::decode(head, rest).map_err(|e| Trouble::Session(e.fault()))?;
+        let header =
+            BlockHeader::decode(head, rest).map_err(|e| ReadFailure::Session(e.fault()))?;
         if header.length > self.parameters.block_size() {
-            return Err(Trouble::Session(Fault::new(
+            return Err(ReadFailure::Session(Fault::new(
                 Code::FrameTooLarge,
                 "receive a block",
                 format!(
@@ -221,12 +224,12 @@ impl<K: Kernel> Pipeline<K> {
             )));
         }
         if header.clear {
-            self.check_clear(slot).map_err(Trouble::Session)?;
+            self.check_clear(slot).map_err(ReadFailure::Session)?;
         }
         let disposition = self
             .receiver
             .begin_block(index, &header)
-            .map_err(Trouble::Session)?;
+            .map_err(ReadFailure::Session)?;
         let Some(channel) = self.channels.get_mut(slot) else {
             return Ok(None);
         };
@@ -250,7 +253,7 @@ impl<K: Kernel> Pipeline<K> {
         Ok(Some(0))
     }
 
-    /// Gives up a channel on which a header came damaged. What it owed goes to others.
+    /// Closes a channel with a damaged header. Its unacknowledged blocks go to other channels.
     fn channel_damaged(&mut self, slot: usize) {
         let fault = Fault::new(
             Code::IntegrityMismatch,
@@ -270,15 +273,15 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Reads payload of the block that is arriving.
-    fn receive_payload(&mut self, slot: usize) -> Result<Step, Trouble> {
+    fn receive_payload(&mut self, slot: usize) -> Result<ReadOutcome, ReadFailure> {
         let Some(channel) = self.channels.get_mut(slot) else {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         };
         let Some(incoming) = &mut channel.incoming else {
-            return Ok(Step::Again(0));
+            return Ok(ReadOutcome::Again(0));
         };
         if !self.bounds.are_open(self.now) {
-            return Ok(Step::Throttled);
+            return Ok(ReadOutcome::Throttled);
         }
         let allowance = self.bounds.allowance();
         if incoming.piece.is_none() && incoming.done == 0 && incoming.hasher.is_some() {
@@ -295,14 +298,14 @@ impl<K: Kernel> Pipeline<K> {
                     if !self.buffers.are_at_storage() {
                         self.release_pieces();
                     }
-                    return Ok(Step::Starved);
+                    return Ok(ReadOutcome::Starved);
                 }
             }
         }
-        // Payload that was read together with what came before it.
+        // Payload that was read together with earlier frames.
         if !channel.input.is_empty() {
             let Some(incoming) = &mut channel.incoming else {
-                return Ok(Step::Again(0));
+                return Ok(ReadOutcome::Again(0));
             };
             if let Some((buffer, filled)) = &mut incoming.piece {
                 let n = channel
@@ -319,24 +322,24 @@ impl<K: Kernel> Pipeline<K> {
             return self.finish_piece(slot, true, 0);
         }
         if !channel.readable {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         }
         match channel.read_payload(allowance) {
-            Ok(None) => Ok(Step::Again(0)),
+            Ok(None) => Ok(ReadOutcome::Again(0)),
             Ok(Some((n, complete))) => {
                 self.bounds.take(n as u64, self.now);
                 self.finish_piece(slot, complete, n)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 channel.readable = false;
-                // A channel that has nothing to read keeps no empty buffer from the others.
+                // A channel without data gives its empty buffer to the others.
                 if let Some(buffer) = channel.take_empty_piece() {
                     self.buffers.give_received(buffer);
                 }
-                Ok(Step::Blocked)
+                Ok(ReadOutcome::Blocked)
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Step::Again(0)),
-            Err(e) => Err(Trouble::Channel(Fault::from_io(
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(ReadOutcome::Again(0)),
+            Err(e) => Err(ReadFailure::Channel(Fault::from_io(
                 "read from a channel",
                 "",
                 &e,
@@ -344,13 +347,18 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Passes a piece on that is full, or ends its block, or whose buffer others need.
-    fn finish_piece(&mut self, slot: usize, complete: bool, n: usize) -> Result<Step, Trouble> {
+    /// Passes a piece on if it is full, ends its block, or occupies a buffer that others need.
+    fn finish_piece(
+        &mut self,
+        slot: usize,
+        complete: bool,
+        n: usize,
+    ) -> Result<ReadOutcome, ReadFailure> {
         let Some(channel) = self.channels.get_mut(slot) else {
-            return Ok(Step::Blocked);
+            return Ok(ReadOutcome::Blocked);
         };
         let Some(incoming) = &channel.incoming else {
-            return Ok(Step::Again(n));
+            return Ok(ReadOutcome::Again(n));
         };
         let full = incoming
             .piece
@@ -362,12 +370,12 @@ impl<K: Kernel> Pipeline<K> {
         {
             self.pass_on(slot);
         }
-        Ok(Step::Again(n))
+        Ok(ReadOutcome::Again(n))
     }
 
-    /// Hashes the current piece and gives it to the storage; ends the block if it was the last.
-    /// The piece that shows the check value to be wrong isn't written, so that a block of one
-    /// piece, the common case, is written only if it is right.
+    /// Hashes the current piece and gives it to the storage thread; ends the block if it is the
+    /// last. The last piece of a damaged block is not written, so a block of one piece, the common
+    /// case, is written only if it is right.
     fn pass_on(&mut self, slot: usize) {
         let Some(channel) = self.channels.get_mut(slot) else {
             return;
@@ -452,14 +460,14 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Counts bytes of a download that came, or will have come, more than once.
+    /// Counts bytes of a download that are received more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
         if let Some(transfer) = self.transfers.local_mut(file) {
             transfer.count_again(bytes);
         }
     }
 
-    /// Passes on what slow channels have gathered, so that its buffers become free.
+    /// Passes on the partly filled pieces of slow channels, so that their buffers become free.
     fn release_pieces(&mut self) {
         for slot in 0..self.channels.slots_end() {
             let holds = self.channels.get(slot).is_some_and(|c| {

@@ -1,4 +1,4 @@
-//! Blocks that go out: any channel that can take one gets the next.
+//! Outgoing blocks: any channel that can take one gets the next.
 
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::{BlockHeader, Frame, Hole};
@@ -10,46 +10,47 @@ use super::buffers::PIECE_BYTES;
 use super::buffers::SEND_POOL_BYTES;
 use super::source::{Reader, Verification};
 use crate::channel::{Payload, Written};
-use crate::feeder::{Fed, Feeder};
+use crate::feeder::{Feeder, FeederPoll};
 use crate::kernel::Kernel;
-use crate::reader::Answered;
+use crate::reader::ReaderEvent;
 
-/// How far ahead of the reads the store is told of them, in bytes.
+/// How far ahead of its use data is announced to the store, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
 /// How much is announced at once, in bytes.
 const READ_AHEAD_STEP: u64 = 4 << 20;
 /// Blocks a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
 
-/// What a channel got.
-enum Sent {
-    /// A block, or a hole.
+/// The result of sending an extent.
+enum SendOutcome {
+    /// A block or a hole was sent.
     Block,
-    /// The source takes its time: another file may go on.
+    /// The source has no data yet: another file may go on.
     Later,
+    /// Nothing was sent.
     Nothing,
 }
 
-/// A block that was made ready.
-enum Ready {
-    /// Send it.
+/// The result of reading an extent.
+enum PreparedBlock {
+    /// A block to send.
     Block {
         extent: Extent,
         check: u32,
         payload: Payload,
     },
-    /// It is a hole.
+    /// A hole to send.
     Hole(Extent),
-    /// The source takes its time: another file may go on.
+    /// The source has no data yet: another file may go on.
     Later,
-    /// The source has nothing more, or nothing yet.
+    /// The source has ended.
     Nothing,
     /// No buffer is free.
     Starved,
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Writes what waits, then hands blocks to channels that can take them.
+    /// Writes pending bytes, then gives blocks to the channels that can take them.
     pub(super) fn send_all(&mut self) {
         if !self.slow_sources.is_empty() {
             self.process_reads();
@@ -69,14 +70,15 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let mut turns = self.channels.idle_count().max(1) * TURN_BLOCKS;
-        // Channels that have nothing to send at the moment keep their places.
+        // Channels that get no block keep their places in the queue.
         let mut passed = Vec::new();
         while turns > 0 && !self.sender.is_idle() && self.is_rate_open() {
             turns -= 1;
             let Some(slot) = self.next_idle() else { break };
             if !self.send_block(slot) {
                 passed.push(slot);
-                // What goes ahead of ACCEPT goes on one channel; all else on any.
+                // Only bytes ahead of ACCEPT are bound to a channel, so another one may get a
+                // block.
                 if !self.sender.is_ahead() {
                     break;
                 }
@@ -88,7 +90,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The channel that has waited longest for a block, and stays.
+    /// The channel that has waited longest for a block, without those that are leaving.
     fn next_idle(&mut self) -> Option<usize> {
         while let Some((slot, index)) = self.channels.next_idle() {
             if !self.channel_set.is_leaving(index) {
@@ -98,7 +100,7 @@ impl<K: Kernel> Pipeline<K> {
         None
     }
 
-    /// Gives a channel the next block and writes it. `false` if there is none.
+    /// Sends the next block on a channel. `false` if there is none.
     fn send_block(&mut self, slot: usize) -> bool {
         let Some(channel) = self.channels.get(slot) else {
             return false;
@@ -109,9 +111,9 @@ impl<K: Kernel> Pipeline<K> {
         }
         while let Some(extent) = self.sender.next_extent(index) {
             match self.send_extent(slot, extent) {
-                Sent::Block => return true,
-                Sent::Nothing => return false,
-                Sent::Later => {}
+                SendOutcome::Block => return true,
+                SendOutcome::Nothing => return false,
+                SendOutcome::Later => {}
             }
         }
         let Some(offer) = self.sender.next_pack(index) else {
@@ -125,17 +127,17 @@ impl<K: Kernel> Pipeline<K> {
         }
         let extent = self.sender.next_extent(index);
         let sent = extent.map(|extent| self.send_extent(slot, extent));
-        if !matches!(sent, Some(Sent::Block)) {
+        if !matches!(sent, Some(SendOutcome::Block)) {
             self.flush(slot);
         }
         true
     }
 
-    /// Gives a channel a block and writes it.
-    fn send_extent(&mut self, slot: usize, extent: Extent) -> Sent {
+    /// Reads an extent and sends it on a channel.
+    fn send_extent(&mut self, slot: usize, extent: Extent) -> SendOutcome {
         let Some(channel) = self.channels.get(slot) else {
             self.sender.put_back(extent);
-            return Sent::Nothing;
+            return SendOutcome::Nothing;
         };
         let clear = channel.is_clear(self.sender.may_be_clear(extent));
         let (index, check) = (channel.index, channel.checks(clear));
@@ -144,17 +146,17 @@ impl<K: Kernel> Pipeline<K> {
             Err(fault) => {
                 self.transfers.close_source(extent.file);
                 self.sender.fail(extent.file, fault);
-                return Sent::Nothing;
+                return SendOutcome::Nothing;
             }
         };
         match ready {
-            Ready::Later => return Sent::Later,
-            Ready::Nothing => return Sent::Nothing,
-            Ready::Starved => {
+            PreparedBlock::Later => return SendOutcome::Later,
+            PreparedBlock::Nothing => return SendOutcome::Nothing,
+            PreparedBlock::Starved => {
                 self.sender.put_back(extent);
-                return Sent::Nothing;
+                return SendOutcome::Nothing;
             }
-            Ready::Hole(extent) => {
+            PreparedBlock::Hole(extent) => {
                 self.sender.assign(index, extent, self.now);
                 if let Some(channel) = self.channels.get_mut(slot) {
                     channel.push(&Frame::Hole(Hole {
@@ -163,17 +165,17 @@ impl<K: Kernel> Pipeline<K> {
                     }));
                 }
             }
-            Ready::Block {
+            PreparedBlock::Block {
                 extent,
                 check,
                 payload,
             } => self.put_block(slot, extent, clear, check, payload),
         }
         self.flush(slot);
-        Sent::Block
+        SendOutcome::Block
     }
 
-    /// Gives a channel a block of a source that was read in a thread of its own.
+    /// Sends a block on a channel that a worker has read from a slow source.
     fn send_read(&mut self, slot: usize, mut extent: Extent, bytes: Vec<u8>) -> bool {
         let file = extent.file;
         let Some(channel) = self.channels.get(slot) else {
@@ -208,7 +210,7 @@ impl<K: Kernel> Pipeline<K> {
         came > 0
     }
 
-    /// Gives a block to a channel, which has none.
+    /// Gives a block to a channel that is not sending one.
     fn put_block(
         &mut self,
         slot: usize,
@@ -233,7 +235,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Takes what slow sources have read, and lets files go on whose sources have something again.
+    /// Handles the results of slow sources, and resumes files whose sources have data again.
     fn process_reads(&mut self) {
         let is_full = !self.has_room_for_reads();
         for file in self.slow_sources.take() {
@@ -254,8 +256,8 @@ impl<K: Kernel> Pipeline<K> {
             let (mut failure, mut unchanged) = (None, None);
             while let Some(answer) = reader.poll() {
                 match answer {
-                    Ok(Answered::Read(busy)) => open.busy += busy,
-                    Ok(Answered::Unchanged) => unchanged = Some(()),
+                    Ok(ReaderEvent::Read(busy)) => open.busy += busy,
+                    Ok(ReaderEvent::Unchanged) => unchanged = Some(()),
                     Err(fault) => failure = Some(fault),
                 }
             }
@@ -273,7 +275,7 @@ impl<K: Kernel> Pipeline<K> {
             });
             if let Some(fault) = failure {
                 if asked {
-                    // The end is asked for again until the receiver knows that there is none.
+                    // The machine may repeat EOFR until the receiver knows of the failure.
                     open.verification = Verification::Failed(fault.clone());
                 } else {
                     self.transfers.close_source(file);
@@ -285,8 +287,8 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Whether one more block may be read by other threads: what they hold is bounded for all files
-    /// of the session together, as the buffers of its own thread are.
+    /// Whether workers may read one more block. Their memory is bounded for all files of the
+    /// session together, as that of the session thread is.
     fn has_room_for_reads(&mut self) -> bool {
         let mut held = 0;
         for file in self.slow_sources.iter() {
@@ -299,7 +301,7 @@ impl<K: Kernel> Pipeline<K> {
         held == 0 || held + u64::from(self.parameters.block_size()) <= SEND_POOL_BYTES as u64
     }
 
-    /// A block that a slow source has read: of the file with the lowest number.
+    /// A block read from a slow source, of the file with the lowest number.
     fn next_read(&mut self) -> Option<(Extent, Vec<u8>)> {
         for file in self.slow_sources.iter() {
             if let Some(open) = self.transfers.source_mut(file)
@@ -313,7 +315,7 @@ impl<K: Kernel> Pipeline<K> {
         None
     }
 
-    /// Writes what waits on a channel, as far as it takes it.
+    /// Writes the pending bytes of a channel, as far as it takes them.
     pub(super) fn flush(&mut self, slot: usize) {
         loop {
             let Some(channel) = self.channels.get_mut(slot) else {
@@ -346,7 +348,7 @@ impl<K: Kernel> Pipeline<K> {
         self.channels.queue(slot);
     }
 
-    /// Takes the buffer of a block that is written.
+    /// Takes back the buffer of a written block.
     pub(super) fn take_back(&mut self, payload: Payload) {
         if let Payload::Pooled(buffer) = payload {
             // A channel opened before the block size was agreed on sends no blocks.
@@ -355,7 +357,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Reads an extent and computes its check value and digest state.
-    fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
+    fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<PreparedBlock, Fault> {
         let file = extent.file;
         let has_room = self.slow_sources.is_empty() || self.has_room_for_reads();
         let Some(open) = self.transfers.source_mut(file) else {
@@ -367,13 +369,13 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.put_back(extent);
                 self.sender.pause(file, true);
                 self.slow_sources.wait_for(file);
-                return Ok(Ready::Later);
+                return Ok(PreparedBlock::Later);
             }
             Reader::Slow(reader) => {
                 reader.read(extent, open.offset + extent.range.start);
                 self.sender.pause(file, !reader.has_room());
                 self.slow_sources.wait_for(file);
-                return Ok(Ready::Later);
+                return Ok(PreparedBlock::Later);
             }
             Reader::Random(source) => source,
         };
@@ -386,7 +388,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Shared(bytes);
-            return Ok(Ready::Block {
+            return Ok(PreparedBlock::Block {
                 extent,
                 check,
                 payload,
@@ -404,7 +406,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Source(memory, start);
-            return Ok(Ready::Block {
+            return Ok(PreparedBlock::Block {
                 extent,
                 check,
                 payload,
@@ -424,15 +426,15 @@ impl<K: Kernel> Pipeline<K> {
             };
             if aligned >= extent.range.end {
                 extent.range = self.sender.widen_hole(extent, aligned);
-                // What follows is looked at again: a hole may be longer than one frame takes.
+                // The rest is searched again: a hole may be longer than one frame allows.
                 open.data_until = extent.range.end;
                 self.sender.hole_read(file, extent.range);
-                return Ok(Ready::Hole(extent));
+                return Ok(PreparedBlock::Hole(extent));
             }
             open.data_until = if start >= end { end } else { until };
         }
         let Some(mut buffer) = self.buffers.take_to_send() else {
-            return Ok(Ready::Starved);
+            return Ok(PreparedBlock::Starved);
         };
         if extent.range.end + READ_AHEAD_BYTES > open.announced && length.is_some() {
             let from = open.announced.max(extent.range.end);
@@ -447,7 +449,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
         let (mut n, mut failed) = (0, None);
-        // In pieces, so that what was read is hashed while it is in the cache.
+        // In pieces, so that data is hashed while it is in the cache.
         for piece in buffer[..len].chunks_mut(PIECE_BYTES) {
             let start = self.environment.now();
             let read = source.read_at(base + extent.range.start + n as u64, piece);
@@ -478,7 +480,7 @@ impl<K: Kernel> Pipeline<K> {
             if n == 0 {
                 self.buffers.give_sent(buffer);
                 self.sender.source_ended(file, extent.range.start);
-                return Ok(Ready::Nothing);
+                return Ok(PreparedBlock::Nothing);
             }
             extent.range.end = extent.range.start + n as u64;
         }
@@ -489,15 +491,19 @@ impl<K: Kernel> Pipeline<K> {
         if n < len {
             self.sender.source_ended(file, extent.range.end);
         }
-        Ok(Ready::Block {
+        Ok(PreparedBlock::Block {
             extent,
             check: value,
             payload: Payload::Pooled(buffer),
         })
     }
 
-    /// The same for a source that is read from front to back.
-    fn prepare_streamed(&mut self, mut extent: Extent, check: bool) -> Result<Ready, Fault> {
+    /// Likewise for a source that can only be read in order.
+    fn prepare_streamed(
+        &mut self,
+        mut extent: Extent,
+        check: bool,
+    ) -> Result<PreparedBlock, Fault> {
         let file = extent.file;
         if extent.is_resend {
             return Err(Fault::new(
@@ -513,10 +519,10 @@ impl<K: Kernel> Pipeline<K> {
             .shape(file)
             .map_or_else(|| self.parameters.block_size().into(), |(grid, _)| grid);
         let Some(open) = self.transfers.source_mut(file) else {
-            return Ok(Ready::Nothing);
+            return Ok(PreparedBlock::Nothing);
         };
         let Reader::Stream(source, feeder) = &mut open.reader else {
-            return Ok(Ready::Nothing);
+            return Ok(PreparedBlock::Nothing);
         };
         if let Some(source) = source.take() {
             *feeder = Some(Feeder::start(
@@ -527,19 +533,19 @@ impl<K: Kernel> Pipeline<K> {
                 ids,
             )?);
         }
-        let fed = feeder.as_mut().map_or(Ok(Fed::Wait), Feeder::next)?;
+        let fed = feeder.as_mut().map_or(Ok(FeederPoll::Wait), Feeder::next)?;
         match fed {
-            Fed::Wait => {
+            FeederPoll::Wait => {
                 self.sender.put_back(extent);
                 self.sender.pause(file, true);
                 self.slow_sources.wait_for(file);
-                Ok(Ready::Later)
+                Ok(PreparedBlock::Later)
             }
-            Fed::End => {
+            FeederPoll::End => {
                 self.sender.source_ended(file, extent.range.start);
-                Ok(Ready::Nothing)
+                Ok(PreparedBlock::Nothing)
             }
-            Fed::Block(block) => {
+            FeederPoll::Block(block) => {
                 extent.range.end = extent.range.start + block.len() as u64;
                 let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
                 hasher.update(&block);
@@ -548,7 +554,7 @@ impl<K: Kernel> Pipeline<K> {
                 if block.len() < grid as usize {
                     self.sender.source_ended(file, extent.range.end);
                 }
-                Ok(Ready::Block {
+                Ok(PreparedBlock::Block {
                     extent,
                     check: value,
                     payload: Payload::Owned(block),
@@ -557,8 +563,8 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Checks that a source is still what was offered, when all of it was sent, before `end` tells
-    /// that. `false` if it is looked at in another thread: the frame goes when that is done.
+    /// Checks before `end`, the EOFR of a file, is sent that the source is still what was offered.
+    /// `false` if a worker checks it: the frame is sent when the worker is done.
     pub(super) fn verify_source(&mut self, file: FileId, end: &Frame) -> Result<bool, Fault> {
         let Some(open) = self.transfers.source_mut(file) else {
             return Ok(true);
@@ -570,7 +576,7 @@ impl<K: Kernel> Pipeline<K> {
             (_, Verification::Failed(fault)) => return Err(fault.clone()),
             (Reader::Random(source), Verification::NotAsked) => {
                 if let Err(fault) = source.verify_unchanged() {
-                    // For good, also if it looks the same again later.
+                    // This is final, even if the source looks unchanged later.
                     open.verification = Verification::Failed(fault.clone());
                     return Err(fault);
                 }

@@ -1,4 +1,4 @@
-//! The sources of files that are being sent, and which of them take their time.
+//! The sources of the files that are sent, and the list of those that others read.
 
 use std::time::Duration;
 
@@ -9,45 +9,44 @@ use xdfs_store::Source;
 use crate::feeder::Feeder;
 use crate::reader::SlowReader;
 
-/// A source that is being sent.
+/// The source of a file that is sent.
 #[derive(Debug)]
 pub(super) struct OpenSource {
     pub(super) reader: Reader,
     /// Offset in the source of the first byte of the transfer.
     pub(super) offset: u64,
     pub(super) digest: DigestKind,
-    /// Up to where reads were announced.
+    /// The end of the range announced to the store.
     pub(super) announced: u64,
-    /// Up to where the source holds data, as far as it was looked.
+    /// The end of the range known to hold data.
     pub(super) data_until: u64,
     pub(super) busy: Duration,
     pub(super) opened_at: Duration,
-    /// What EOFR told of the time that the store took. It is told again unchanged, since a frame
-    /// that is sent again is the same frame.
-    pub(super) told_wait: Option<u16>,
-    /// Whether it was found unchanged after all of it was read.
+    /// The share of waiting that EOFR has told. A repeated EOFR must be identical.
+    pub(super) eofr_wait_permille: Option<u16>,
+    /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
 }
 
-/// Whether a source was found unchanged.
+/// The check that a source is unchanged.
 #[derive(Debug)]
 pub(super) enum Verification {
     NotAsked,
-    /// It is looked at; this frame is sent then.
+    /// A worker checks it. This EOFR is sent when it is done.
     Asked(Frame),
     Unchanged,
-    /// It changed: its end was never told, and never is.
+    /// It has changed, so EOFR is never sent.
     Failed(Fault),
 }
 
 /// How a source is read.
 #[derive(Debug)]
 pub(super) enum Reader {
-    /// Anywhere, in the pipeline's own thread.
+    /// At any offset, in the session thread.
     Random(Box<dyn Source>),
-    /// Anywhere, in a thread of its own.
+    /// At any offset, by a worker.
     Slow(SlowReader),
-    /// From front to back, by a feeder that starts once the block size is known.
+    /// In order, by a feeder that starts once the block size is known.
     Stream(Option<Box<dyn Source>>, Option<Feeder>),
 }
 
@@ -61,27 +60,27 @@ impl OpenSource {
             data_until: 0,
             busy: Duration::ZERO,
             opened_at: now,
-            told_wait: None,
+            eofr_wait_permille: None,
             verification: Verification::NotAsked,
         }
     }
 }
 
-/// Files whose sources have nothing now, or are read by other threads, in order.
+/// Files whose sources have no data now or are read by workers, in ascending order.
 #[derive(Debug, Default)]
 pub(super) struct SlowSources {
     files: Vec<FileId>,
 }
 
 impl SlowSources {
-    /// Looks for what a source has later.
+    /// Adds a file, to be polled later.
     pub(super) fn wait_for(&mut self, file: FileId) {
         if let Err(at) = self.files.binary_search(&file) {
             self.files.insert(at, file);
         }
     }
 
-    /// Takes all of them, for those that still have nothing to be put back.
+    /// Takes all files. Those that still have no data are to be added again.
     pub(super) fn take(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.files)
     }

@@ -1,4 +1,4 @@
-//! Transfers: how one starts, which source and sink it gets, how far it is and how it ends.
+//! The life of a transfer: start, source and sink, progress, end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Offers a source, or the part of it that is wanted; returns the length of the transfer.
+    /// Offers a source, or the requested part of it; returns the length of the transfer.
     pub(super) fn open_offer(
         &mut self,
         source: Box<dyn Source>,
@@ -108,7 +108,7 @@ impl<K: Kernel> Pipeline<K> {
                 .hint("choose an offset within the source"));
             }
             Some(whole) => Some(length.unwrap_or(u64::MAX).min(whole - offset)),
-            // Endless, or of a length that shows at its end.
+            // Endless, or of unknown length.
             None if info.random_reads => length,
             None if offset == 0 && length.is_none() => None,
             None => {
@@ -139,8 +139,8 @@ impl<K: Kernel> Pipeline<K> {
         Ok(length)
     }
 
-    /// Picks the number of channels, where the user left it open (initiator): as soon as the path
-    /// is known.
+    /// Chooses the number of channels, unless the user did, as soon as the network path is measured
+    /// (initiator).
     pub(super) fn pick_channels(&mut self, what: Workload) {
         if !matches!(self.role, Role::Initiator(_)) || self.explicit_channels() {
             return;
@@ -150,14 +150,14 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Picks it for what was started before the path was known.
+    /// Chooses the number of channels for transfers that started before the path was measured.
     pub(super) fn pick_channels_late(&mut self) {
         for what in self.network_path.take_unpicked() {
             self.pick_channels(what);
         }
     }
 
-    /// Opens the sink of a file that is offered.
+    /// Opens the sink of an offered file, or hands that to a worker if the store is slow.
     pub(super) fn handle_offer(&mut self, offer: Offer) {
         let file = offer.file;
         if offer.pack {
@@ -191,7 +191,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The sink of a file that is offered was opened, or looked at.
+    /// The sink of an offered file was opened, or in a dry run checked.
     pub(super) fn sink_opened(&mut self, offer: &Offer, opened: Result<SinkOutcome, Fault>) {
         let result = opened.and_then(|opened| match opened {
             SinkOutcome::Checked(path) => {
@@ -205,11 +205,11 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A sink was opened that nobody wants any more: what it holds stays.
+    /// Closes a sink whose file failed while it was opened. Its content stays for a resume.
     pub(super) fn leave_sink(&mut self, file: FileId, opened: Result<SinkOutcome, Fault>) {
         if let Ok(SinkOutcome::Open(opened)) = opened {
             let kind = DigestKind::None;
-            // Without a thread it is closed here.
+            // If the thread can't be started, the sink is dropped here.
             if self
                 .storage
                 .attach(file, opened.sink, kind, 0, false)
@@ -220,7 +220,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A dry run found that a file could be received.
+    /// A dry run has found that the file can be received.
     fn sink_checked(&mut self, offer: &Offer, path: Vec<u8>) {
         let file = offer.file;
         match self.transfers.local_mut(file).filter(|t| t.is_dry_run()) {
@@ -232,7 +232,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.receiver.fail(file, fault);
             }
             None => {
-                // Nothing durable is claimed, so nothing can fail here.
+                // Without durable ranges nothing can fail here.
                 let _ = self
                     .receiver
                     .opened(file, path, self.parameters.block_size(), Vec::new());
@@ -246,7 +246,7 @@ impl<K: Kernel> Pipeline<K> {
         let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
         let mut block_size = opened.block_size;
         if !opened.sink.capabilities().random_writes {
-            // A block that is one piece can be checked before it goes out for good.
+            // A block of one piece is checked before it is written, which can't be undone here.
             self.transfers.set_ordered(file);
             block_size = block_size.min(PIECE_BYTES as u32);
         }
@@ -257,20 +257,20 @@ impl<K: Kernel> Pipeline<K> {
         self.storage
             .attach(file, opened.sink, offer.digest, resumed, unverified)?;
         if unverified {
-            // ACCEPT waits for it; NOOP keeps the peer patient meanwhile.
+            // ACCEPT waits for the verification, while NOOP keeps the session alive.
             self.transfers.verify(file, opened.path, block_size);
         } else {
             self.receiver
                 .opened(file, opened.path, block_size, opened.durable)?;
         }
-        // Bytes that must go out in order gain nothing from many channels.
+        // A sink that takes bytes in order gains nothing from several channels.
         if self.transfers.local(file).is_some() && !self.transfers.is_ordered(file) {
             self.pick_channels(Workload::file(offer.length));
         }
         Ok(())
     }
 
-    /// What an earlier attempt has left of a file was read again: accepts it.
+    /// The data of an earlier attempt is verified: accepts the file.
     pub(super) fn sink_verified(&mut self, file: FileId, durable: Vec<Fragment>) {
         let Some((path, block_size)) = self.transfers.verified(file) else {
             return;
@@ -307,7 +307,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A file or a pack that came was published, for which the store was `busy`.
+    /// A file was published, or a pack written, for which the store was `busy`.
     pub(super) fn published(&mut self, file: FileId, busy: Duration, failures: Failures) {
         let now = self.elapsed();
         let own = match self.transfers.local_mut(file) {

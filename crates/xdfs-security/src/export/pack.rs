@@ -64,7 +64,7 @@ impl ExportStore {
         Ok(())
     }
 
-    pub(super) fn carry_out(
+    pub(super) fn write(
         &self,
         root: &[u8],
         how: PackOptions,

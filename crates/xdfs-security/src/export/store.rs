@@ -287,7 +287,7 @@ impl Store for ExportStore {
     }
 
     fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
-        self.carry_out(root, how, pack)
+        self.write(root, how, pack)
     }
 
     fn packs_wait(&self, root: &[u8]) -> bool {

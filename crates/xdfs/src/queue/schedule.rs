@@ -1,13 +1,14 @@
-//! What a queue decides: which file is started next, what is tried again and when, and what a fault
-//! means for the other files of its server. It has no clock and no threads: [`Schedule::turn`] is
-//! told the time, does what can be done, and says when it has to be called again.
+//! The decisions of a queue: which job starts next, which failed job is retried and when, and which
+//! other jobs a fault affects. It has no clock and no threads: [`Schedule::turn`] takes the time,
+//! does everything that can be done, and returns when to call it again.
 //!
-//! Rules that it keeps:
-//! - The files of a server start in the order in which they came, also after its session broke.
-//! - A session that ended gives back what it had: those files start again in another one, and only
-//!   that whose fault told of the end counts a try.
-//! - A stream that was begun isn't begun again.
-//! - A server that was never reached is asked once: all that waits for it fails by the same fault.
+//! Rules:
+//! - The jobs of a server start in the order in which they were added, even after its session
+//!   broke.
+//! - The unfinished jobs of a broken session start again in another one. Only the job whose fault
+//!   reported the break counts this as a try.
+//! - A stream that was begun is not begun again.
+//! - If a server was never reached, one failed connection fails all jobs that wait for it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,28 +23,28 @@ use crate::events::{Observer, QueueEvent};
 use crate::remote::RemotePlace;
 use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 
-/// A file for a [`Queue`](crate::Queue).
+/// A file to copy, for a [`Queue`](crate::Queue).
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The server; its path is not used. Jobs with the same address and user share a session.
     pub server: RemotePlace,
-    /// The two ends.
+    /// Source and target.
     pub route: TransferRoute,
-    /// How it is copied.
+    /// Options of the transfer.
     pub options: TransferOptions,
 }
 
 /// The limits of a [`Queue`](crate::Queue).
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
-    /// Most transfers that are handed to sessions and have not ended, at least 1. A session carries
-    /// out its own back to back: those that are started ahead save it the pauses between.
+    /// Largest number of unfinished transfers in all sessions, at least 1. A session runs its
+    /// transfers back to back: starting the next one early avoids pauses.
     pub running_max: usize,
-    /// Most tries of a job after the first one; each that brings bytes begins the count anew.
+    /// Largest number of retries of a job. A try that transfers bytes resets the count.
     pub retries_max: u32,
-    /// The pause before the first of them; each further one is twice as long.
+    /// The pause before the first retry; each further one is twice as long.
     pub pause_first: Duration,
-    /// The longest pause of its own choice.
+    /// The longest pause, unless the server asks for a longer one.
     pub pause_max: Duration,
     /// The longest pause that a server can ask for.
     pub pause_asked_max: Duration,
@@ -62,7 +63,7 @@ impl Default for QueueOptions {
 }
 
 impl QueueOptions {
-    /// The pause before the try after `retries` others.
+    /// The pause before the retry that follows `retries` others.
     fn pause(&self, retries: u32, fault: &Fault) -> Duration {
         let doubled = self.pause_first.saturating_mul(1 << retries.min(20));
         let own = doubled.min(self.pause_max);
@@ -84,56 +85,56 @@ pub(super) trait Connect {
 
 /// An open session.
 pub(super) trait Session {
-    type Running: Running;
+    type RunningTransfer: RunningTransfer;
 
-    /// Starts a transfer; those that were started before it go first.
+    /// Starts a transfer, which runs after those started before.
     fn start(
         &self,
         route: &TransferRoute,
         options: &TransferOptions,
-    ) -> Result<Self::Running, Fault>;
+    ) -> Result<Self::RunningTransfer, Fault>;
 
     /// Whether it has ended.
     fn is_over(&self) -> bool;
 }
 
-/// A transfer that was started.
-pub(super) trait Running {
-    /// What it tells next. Nothing follows its end.
+/// A started transfer.
+pub(super) trait RunningTransfer {
+    /// Its next event. Nothing follows its end.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<TransferEvent>;
 
     /// Ends it in an orderly way.
     fn cancel(&self);
 }
 
-/// An order to a queue.
-pub(super) enum Order {
-    /// Takes these, in their order.
-    Add(Vec<Task>),
-    /// Ends one job.
+/// A command to a queue's thread.
+pub(super) enum QueueCommand {
+    /// Adds jobs, in their order.
+    Add(Vec<QueuedJob>),
+    /// Cancels a job.
     Cancel(u64),
-    /// Ends all jobs, and takes no more.
+    /// Cancels all jobs, and those added later.
     Stop,
-    /// Nothing more comes.
+    /// Ends the thread when all jobs have ended.
     Close,
 }
 
-/// A job and what has been tried.
-pub(super) struct Task {
+/// A job with its state.
+pub(super) struct QueuedJob {
     number: u64,
     job: Job,
-    /// Where its progress and its end are told.
+    /// Receives its progress and its end.
     events: Sender<TransferEvent>,
-    /// Tries since the last one that brought a byte.
+    /// Retries since the last try that transferred bytes.
     retries: u32,
-    /// Most bytes that were ever there.
+    /// Largest number of bytes transferred so far.
     bytes: u64,
-    /// It was once handed to a session.
+    /// It was started in a session before.
     was_started: bool,
     is_cancelled: bool,
 }
 
-impl Task {
+impl QueuedJob {
     pub(super) fn new(number: u64, job: Job, events: Sender<TransferEvent>) -> Self {
         Self {
             number,
@@ -159,28 +160,28 @@ impl Task {
     }
 }
 
-/// A server and what is to be done there.
+/// A server and its jobs.
 struct Server<S> {
     place: RemotePlace,
     session: Option<S>,
     /// It has answered at least once.
     is_reached: bool,
-    /// The session of now, or the last one, was open: what ended it was no refusal to let in.
+    /// The current session, or the last one, was open: its end was not a refusal.
     is_admitted: bool,
-    /// Nothing is started before.
+    /// No job starts before this time.
     pause_end: Option<Instant>,
-    /// By their numbers.
-    waiting: BTreeMap<u64, Task>,
-    /// Tasks that wait for a time of their own.
-    paused: Vec<(Instant, Task)>,
+    /// Waiting jobs by number.
+    waiting: BTreeMap<u64, QueuedJob>,
+    /// Jobs that wait for the time of their retry.
+    paused: Vec<(Instant, QueuedJob)>,
 }
 
-/// What to do after a turn.
+/// When to call the next turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Another one when the waker is woken, or at this time.
+    /// When the waker is woken, or at this time.
     Wait(Option<Instant>),
-    /// Nothing is left, and nothing more comes.
+    /// Never: all jobs have ended, and the queue is closed.
     Done,
 }
 
@@ -189,13 +190,13 @@ pub(super) struct Schedule<C: Connect> {
     connector: C,
     options: QueueOptions,
     observer: Box<dyn Observer + Send>,
-    orders: Mailbox<Order>,
+    commands: Mailbox<QueueCommand>,
     servers: Vec<Server<C::Session>>,
-    /// With the index of its server.
-    running: Vec<(usize, Task, <C::Session as Session>::Running)>,
-    /// Everything that is here ends, and nothing is begun any more.
+    /// Started jobs, each with the index of its server.
+    running: Vec<(usize, QueuedJob, <C::Session as Session>::RunningTransfer)>,
+    /// Everything is cancelled.
     is_stopping: bool,
-    /// Nothing more comes.
+    /// No further job will be added.
     is_closed: bool,
 }
 
@@ -204,7 +205,7 @@ impl<C: Connect> Schedule<C> {
         connector: C,
         options: QueueOptions,
         observer: Box<dyn Observer + Send>,
-        orders: Mailbox<Order>,
+        commands: Mailbox<QueueCommand>,
     ) -> Self {
         Self {
             connector,
@@ -213,7 +214,7 @@ impl<C: Connect> Schedule<C> {
                 ..options
             },
             observer,
-            orders,
+            commands,
             servers: Vec::new(),
             running: Vec::new(),
             is_stopping: false,
@@ -221,11 +222,11 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    /// Does what can be done now. The waker of `context` is woken when there is more.
+    /// Does everything that can be done now. The waker of `context` is woken when there is more.
     pub(super) fn turn(&mut self, now: Instant, context: &mut Context<'_>) -> Turn {
-        while let Poll::Ready(order) = self.orders.poll_recv(context) {
-            match order {
-                Some(order) => self.obey(order),
+        while let Poll::Ready(command) = self.commands.poll_recv(context) {
+            match command {
+                Some(command) => self.handle_command(command),
                 None => {
                     self.is_closed = true;
                     break;
@@ -248,17 +249,17 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Add(tasks) => {
+    fn handle_command(&mut self, command: QueueCommand) {
+        match command {
+            QueueCommand::Add(tasks) => {
                 for task in tasks {
                     let server = self.server(&task.job.server);
                     self.servers[server].waiting.insert(task.number, task);
                 }
             }
-            Order::Cancel(number) => self.cancel(number),
-            Order::Stop => self.stop(),
-            Order::Close => self.is_closed = true,
+            QueueCommand::Cancel(number) => self.cancel(number),
+            QueueCommand::Stop => self.stop(),
+            QueueCommand::Close => self.is_closed = true,
         }
     }
 
@@ -278,7 +279,7 @@ impl<C: Connect> Schedule<C> {
                 None => server.waiting.remove(&number),
             }
         });
-        let waiting: Vec<Task> = waiting.collect();
+        let waiting: Vec<QueuedJob> = waiting.collect();
         for task in waiting {
             self.tell_end(task, Err(cancelled()));
         }
@@ -300,7 +301,7 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    /// The index of a server; those of which nothing is left are forgotten.
+    /// The index of a server. The place of a server without jobs and session is reused.
     fn server(&mut self, place: &RemotePlace) -> usize {
         let is_same = |server: &Server<_>| {
             server.place.address == place.address && server.place.user == place.user
@@ -367,8 +368,8 @@ impl<C: Connect> Schedule<C> {
     fn start(
         &mut self,
         server: usize,
-        task: &mut Task,
-    ) -> Result<<C::Session as Session>::Running, Fault> {
+        task: &mut QueuedJob,
+    ) -> Result<<C::Session as Session>::RunningTransfer, Fault> {
         let server = &mut self.servers[server];
         let open = server.session.take().filter(|session| !session.is_over());
         let session = match open {
@@ -392,7 +393,7 @@ impl<C: Connect> Schedule<C> {
     fn poll_running(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Option<(usize, Task, Result<Outcome, Fault>)> {
+    ) -> Option<(usize, QueuedJob, Result<Outcome, Fault>)> {
         for index in 0..self.running.len() {
             let (server, task, running) = &mut self.running[index];
             while let Poll::Ready(event) = running.poll_event(context) {
@@ -420,7 +421,7 @@ impl<C: Connect> Schedule<C> {
     fn settle(
         &mut self,
         index: usize,
-        mut task: Task,
+        mut task: QueuedJob,
         result: Result<Outcome, Fault>,
         now: Instant,
     ) {
@@ -472,7 +473,7 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    fn is_worth_retrying(&self, server: usize, task: &Task, fault: &Fault) -> bool {
+    fn is_worth_retrying(&self, server: usize, task: &QueuedJob, fault: &Fault) -> bool {
         if self.is_stopping
             || task.is_cancelled
             || task.retries >= self.options.retries_max
@@ -493,7 +494,7 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    fn tell_end(&mut self, task: Task, result: Result<Outcome, Fault>) {
+    fn tell_end(&mut self, task: QueuedJob, result: Result<Outcome, Fault>) {
         match &result {
             Ok(outcome) => self.tell(task.number, QueueEvent::Done(&outcome.clone().into())),
             Err(fault) => self.tell(task.number, QueueEvent::Failed(fault)),
@@ -525,14 +526,14 @@ fn observe(observer: &mut dyn Observer, number: u64, event: QueueEvent<'_>) -> b
 }
 
 /// Tasks of a session that ended wait again.
-fn take_back<R: Running>(
-    running: &mut Vec<(usize, Task, R)>,
+fn take_back<R: RunningTransfer>(
+    running: &mut Vec<(usize, QueuedJob, R)>,
     server: usize,
-    waiting: &mut BTreeMap<u64, Task>,
+    waiting: &mut BTreeMap<u64, QueuedJob>,
 ) {
     // A stream that was begun can't be begun again; its own fault tells what came of it. So it is
     // with what somebody wants to end.
-    let is_back = |(at, task, _): &mut (usize, Task, R)| {
+    let is_back = |(at, task, _): &mut (usize, QueuedJob, R)| {
         *at == server && !task.is_stream() && !task.is_cancelled
     };
     for (_, task, running) in running.extract_if(.., is_back) {
@@ -551,7 +552,7 @@ impl<S> Server<S> {
         self.waiting.is_empty() && self.paused.is_empty()
     }
 
-    fn take_waiting(&mut self) -> BTreeMap<u64, Task> {
+    fn take_waiting(&mut self) -> BTreeMap<u64, QueuedJob> {
         let paused = self.paused.drain(..).map(|(_, task)| (task.number, task));
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.extend(paused);

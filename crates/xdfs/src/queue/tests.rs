@@ -66,7 +66,7 @@ impl Connect for Fake {
 }
 
 impl Session for FakeSession {
-    type Running = FakeRunning;
+    type RunningTransfer = FakeRunning;
 
     fn start(
         &self,
@@ -99,7 +99,7 @@ impl Session for FakeSession {
     }
 }
 
-impl Running for FakeRunning {
+impl RunningTransfer for FakeRunning {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<TransferEvent> {
         let mut world = self.world.0.borrow_mut();
         let own = (self.session, self.name.clone());
@@ -234,7 +234,7 @@ impl Observer for Heard {
 /// A queue in a pretended world.
 struct Scene {
     world: Fake,
-    orders: Sender<Order>,
+    commands: Sender<QueueCommand>,
     schedule: Schedule<Fake>,
     heard: Heard,
     now: Instant,
@@ -249,13 +249,13 @@ impl Scene {
     }
 
     fn with(world: World, options: QueueOptions, heard: Heard) -> Self {
-        let (orders, mailbox) = mailbox();
+        let (commands, mailbox) = mailbox();
         let world = Fake(Rc::new(RefCell::new(world)));
         let observer = Box::new(heard.clone());
         Self {
             schedule: Schedule::new(world.clone(), options, observer, mailbox),
             world,
-            orders,
+            commands,
             heard,
             now: Instant::now(),
             count: 0,
@@ -264,8 +264,8 @@ impl Scene {
         }
     }
 
-    fn order(&self, order: Order) {
-        assert!(self.orders.send(order).is_ok());
+    fn command(&self, command: QueueCommand) {
+        assert!(self.commands.send(command).is_ok());
     }
 
     fn add(&mut self, jobs: Vec<Job>) {
@@ -274,10 +274,10 @@ impl Scene {
             let (sender, events) = mailbox();
             let end = SessionEnd::default();
             self.transfers.push(Transfer::new(|| (), events, end));
-            tasks.push(Task::new(self.count, job, sender));
+            tasks.push(QueuedJob::new(self.count, job, sender));
             self.count += 1;
         }
-        self.order(Order::Add(tasks));
+        self.command(QueueCommand::Add(tasks));
     }
 
     fn turn(&mut self) -> Turn {
@@ -287,7 +287,7 @@ impl Scene {
 
     /// Lets time pass until nothing is left to do.
     fn run(&mut self) {
-        self.order(Order::Close);
+        self.command(QueueCommand::Close);
         for _ in 0..1000 {
             match self.turn() {
                 Turn::Done => return,
@@ -653,7 +653,7 @@ fn a_stop_cancels_what_runs_and_begins_nothing_more() {
     let mut scene = Scene::new(world);
     scene.add(jobs(&["a", "b", "c", "d", "e", "f", "g"]));
     assert_eq!(scene.turn(), Turn::Wait(None));
-    scene.order(Order::Stop);
+    scene.command(QueueCommand::Stop);
     scene.add(jobs(&["h"]));
     scene.run();
     let log = scene.log();
@@ -679,7 +679,7 @@ fn a_stop_ends_pauses() {
     let mut scene = Scene::new(world);
     scene.add(jobs(&["a", "b"]));
     assert!(matches!(scene.turn(), Turn::Wait(Some(_))));
-    scene.order(Order::Stop);
+    scene.command(QueueCommand::Stop);
     scene.run();
     assert!(scene.pauses.is_empty());
     assert_eq!(scene.codes(), [Some(Code::Cancelled); 2]);
@@ -737,7 +737,7 @@ fn one_job_is_cancelled_wherever_it_is() {
     assert!(matches!(scene.turn(), Turn::Wait(_)));
     // It waits for its next try, it runs, it waits for its first one.
     for number in [0, 1, 6] {
-        scene.order(Order::Cancel(number));
+        scene.command(QueueCommand::Cancel(number));
     }
     scene.run();
     assert!(scene.pauses.is_empty(), "{:?}", scene.pauses);

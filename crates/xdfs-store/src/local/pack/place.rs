@@ -107,36 +107,36 @@ impl Destination<'_> {
         named
     }
 
-    /// Likewise of something that only gets its name when it was `dress`ed.
-    pub(super) fn make_dressed(
+    /// Likewise of something that only gets its name when it was `apply_metadata`ed.
+    pub(super) fn make_with_metadata(
         &self,
         make: impl FnMut(&[u8]) -> io::Result<()>,
-        dress: impl FnOnce(&[u8]),
+        apply_metadata: impl FnOnce(&[u8]),
     ) -> Result<Named, Problem> {
         if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
             return Err(self.taken());
         }
         let (hidden, ()) = hide(make)?;
-        dress(&hidden);
+        apply_metadata(&hidden);
         self.rename(&hidden)
     }
 
-    /// Writes a file, has it `dress`ed, and gives it its name. `nameless` is whether files without
-    /// a name can be made here, as far as that is known. The file is made with `mode`, or what the
-    /// rules of the process leave of it: `dress` is told which it has.
+    /// Writes a file, has it `apply_metadata`ed, and gives it its name. `nameless` is whether files
+    /// without a name can be made here, as far as that is known. The file is made with `mode`, or
+    /// what the rules of the process leave of it: `apply_metadata` is told which it has.
     pub(super) fn file(
         &self,
         bytes: Bytes<'_>,
         mode: u32,
         nameless: &mut bool,
-        dress: &mut dyn FnMut(&File, u32),
+        apply_metadata: &mut dyn FnMut(&File, u32),
     ) -> Result<Named, Problem> {
-        let unnamed = self.write(bytes, mode, nameless, dress)?;
+        let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
         if let Some(named) = self.give_name(unnamed)? {
             return Ok(named);
         }
         *nameless = false;
-        let unnamed = self.write(bytes, mode, nameless, dress)?;
+        let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
         Ok(self.give_name(unnamed)?.unwrap_or(Named::New))
     }
 
@@ -146,13 +146,13 @@ impl Destination<'_> {
         bytes: Bytes<'_>,
         mode: u32,
         nameless: &mut bool,
-        dress: &mut dyn FnMut(&File, u32),
+        apply_metadata: &mut dyn FnMut(&File, u32),
     ) -> Result<Unnamed, Problem> {
         if *nameless {
             match self.dir.create_nameless(mode) {
                 Ok(file) => {
                     write(&file, bytes)?;
-                    dress(&file, fs::masked(mode));
+                    apply_metadata(&file, fs::masked(mode));
                     return Ok(Unnamed { file, hidden: None });
                 }
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => *nameless = false,
@@ -170,7 +170,7 @@ impl Destination<'_> {
             return Err(problem);
         }
         let made = fs::set_mode(&file, fs::masked(mode));
-        dress(&file, if made.is_ok() { fs::masked(mode) } else { 0 });
+        apply_metadata(&file, if made.is_ok() { fs::masked(mode) } else { 0 });
         let hidden = Some(hidden);
         Ok(Unnamed { file, hidden })
     }

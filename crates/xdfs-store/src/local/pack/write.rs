@@ -307,7 +307,7 @@ impl<'r, 'p> Writing<'r, 'p> {
     ) -> Result<Unnamed, Problem> {
         let mode = self.mode(metadata);
         let owners = &mut self.owners;
-        let dress = &mut |file: &File, has: u32| {
+        let apply_metadata = &mut |file: &File, has: u32| {
             give(file, metadata, mode, Some(has), owners, wrong);
         };
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
@@ -315,7 +315,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             data,
             sparse: metadata.sparse,
         };
-        place.write(bytes, made_as, &mut self.nameless, dress)
+        place.write(bytes, made_as, &mut self.nameless, apply_metadata)
     }
 
     /// Makes durable what waits, and then carries it out in its order.
@@ -523,7 +523,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         let mode = self.mode(metadata);
         let mut wrong = FirstProblem::default();
         let owners = &mut self.owners;
-        let dress = &mut |file: &File, has: u32| {
+        let apply_metadata = &mut |file: &File, has: u32| {
             give(file, metadata, mode, Some(has), owners, &mut wrong);
         };
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
@@ -531,7 +531,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             data,
             sparse: metadata.sparse,
         };
-        let named = place.file(bytes, made_as, &mut self.nameless, dress)?;
+        let named = place.file(bytes, made_as, &mut self.nameless, apply_metadata)?;
         self.count(named, data.len() as u64);
         wrong.end()
     }
@@ -594,7 +594,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
         let mut wrong = FirstProblem::default();
         // It gets its name with all it is to have: whoever finds it knows which one it is.
-        let named = place.make_dressed(
+        let named = place.make_with_metadata(
             |name| place.dir.symlink(target, name),
             |name| self.link_metadata(place.dir, name, metadata, &mut wrong),
         )?;
@@ -631,7 +631,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
         let mut wrong = FirstProblem::default();
         let owners = &mut self.owners;
-        let named = place.make_dressed(
+        let named = place.make_with_metadata(
             |name| place.dir.make_pipe(name, made_as),
             |name| match find(place.dir, name) {
                 Ok(found) => {

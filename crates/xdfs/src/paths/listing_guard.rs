@@ -8,7 +8,7 @@ const OPERATION: &str = "list a directory";
 
 /// The way of a listing through its parts and calls. Takes as much memory as one cursor.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct ListingGuard {
     path: Vec<u8>,
     /// A cursor that was passed. Any that comes twice meets it at last: it is moved on after 1, 2,
     /// 4, 8... cursors, and so stands still for longer than any circle is.
@@ -23,7 +23,7 @@ pub(super) struct Course {
     bytes_max: u64,
 }
 
-impl Course {
+impl ListingGuard {
     /// At the start of a call. At most `bytes_max` bytes of entries may come.
     pub(super) fn new(call: &Call, bytes_max: u64) -> Self {
         let passed = match call {
@@ -141,11 +141,11 @@ mod tests {
     fn every_circle_is_found_out_and_nothing_else() {
         for before in 0..20 {
             for round in 1..20 {
-                let mut course = Course::new(&list(b""), u64::MAX);
+                let mut guard = ListingGuard::new(&list(b""), u64::MAX);
                 let cursors = (0..before).chain((before..before + round).cycle());
                 let mut seen = 0;
                 let fault = cursors
-                    .map(|cursor| course.pass(&part(&["n"], Some(cursor))))
+                    .map(|cursor| guard.pass(&part(&["n"], Some(cursor))))
                     .inspect(|_| seen += 1)
                     .find_map(Result::err)
                     .unwrap();
@@ -155,40 +155,40 @@ mod tests {
                 assert!(seen <= 4 * (before + round), "{before} {round}: {seen}");
             }
         }
-        let mut course = Course::new(&list(b""), u64::MAX);
+        let mut guard = ListingGuard::new(&list(b""), u64::MAX);
         for cursor in 0..10_000 {
-            course.pass(&part(&["n"], Some(cursor))).unwrap();
+            guard.pass(&part(&["n"], Some(cursor))).unwrap();
         }
     }
 
     #[test]
     fn a_call_that_gives_nothing_does_not_go_on() {
-        let mut course = Course::new(&list(b""), u64::MAX);
-        course.pass(&part(&["n"], Some(1))).unwrap();
+        let mut guard = ListingGuard::new(&list(b""), u64::MAX);
+        guard.pass(&part(&["n"], Some(1))).unwrap();
         // As many entries as were asked for: the end says again where the last part ended.
-        course.pass(&part(&[], Some(1))).unwrap();
-        course.go_on();
-        let fault = course.pass(&part(&[], Some(2))).unwrap_err();
+        guard.pass(&part(&[], Some(1))).unwrap();
+        guard.go_on();
+        let fault = guard.pass(&part(&[], Some(2))).unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation);
-        let mut empty = Course::new(&list(b""), u64::MAX);
+        let mut empty = ListingGuard::new(&list(b""), u64::MAX);
         empty.pass(&part(&[], None)).unwrap();
     }
 
     #[test]
     fn a_call_does_not_end_where_it_began() {
-        let mut course = Course::new(&list(&7_u32.to_be_bytes()), u64::MAX);
-        let fault = course.pass(&part(&["n"], Some(7))).unwrap_err();
+        let mut guard = ListingGuard::new(&list(&7_u32.to_be_bytes()), u64::MAX);
+        let fault = guard.pass(&part(&["n"], Some(7))).unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation);
     }
 
     #[test]
     fn names_are_bounded_over_all_calls() {
         let entry = size_of::<Entry>() as u64 + 4;
-        let mut course = Course::new(&list(b""), 3 * entry);
-        course.pass(&part(&["name", "name"], Some(1))).unwrap();
-        course.go_on();
-        course.pass(&part(&["name"], Some(2))).unwrap();
-        let fault = course.pass(&part(&["n"], None)).unwrap_err();
+        let mut guard = ListingGuard::new(&list(b""), 3 * entry);
+        guard.pass(&part(&["name", "name"], Some(1))).unwrap();
+        guard.go_on();
+        guard.pass(&part(&["name"], Some(2))).unwrap();
+        let fault = guard.pass(&part(&["n"], None)).unwrap_err();
         assert_eq!(fault.code, Code::LimitExceeded);
         assert_eq!(fault.path, b"/d");
     }
