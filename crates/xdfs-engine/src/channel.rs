@@ -74,24 +74,24 @@ impl Payload {
     }
 }
 
-/// A block that is being sent.
+/// A block that is being written.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     header: [u8; BLOCK_HEADER_BYTES],
     payload: Payload,
     len: usize,
-    /// The payload goes beside the protection.
+    /// The payload is sent unencrypted.
     clear: bool,
     /// Bytes of header and payload that were written.
     written: usize,
 }
 
-/// What a write attempt came to.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// Everything that waited is written; the buffer of a finished block, if there was one.
+    /// All pending bytes are written; holds the payload of a finished block, if there was one.
     All(Option<Payload>),
-    /// A block is finished and control frames wait.
+    /// A block is finished, and control frames are pending.
     Block(Option<Payload>),
     /// The stream takes no more for now.
     Blocked,
@@ -103,34 +103,34 @@ pub(crate) struct Channel {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) phase: Phase,
     pub(crate) peer: String,
-    /// Blocks carry check values, because the stack doesn't protect them.
+    /// Blocks carry check values, because the stack does not protect their integrity.
     check: bool,
-    /// Payload may come, and goes, beside the protection.
+    /// The peer's payload may be unencrypted, and so is this side's, respectively.
     pub(crate) clear_in: bool,
     clear_out: bool,
-    /// The acceptor takes payload beside the protection (initiator).
+    /// The acceptor takes unencrypted payload (initiator).
     pub(crate) takes_clear: bool,
     /// The level to announce before the next block.
     level_due: Option<Level>,
-    /// How often it was announced that payload goes in the clear, less how often the peer said so.
+    /// Announcements of unencrypted payload that the peer has not answered yet.
     clear_asked: u32,
-    /// What protects it, known when it is open.
+    /// Its protection, once it is open.
     pub(crate) protection: Option<Protection>,
-    /// Its permit among the channels of its user (acceptor).
+    /// Its share of the user's channels (acceptor).
     pub(crate) guard: Option<PeerGuard>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
     pub(crate) write_queued: bool,
     pub(crate) idle_queued: bool,
-    /// Waits for a buffer of the pool before it can read on.
+    /// It waits for a buffer of the pool.
     pub(crate) starved: bool,
-    /// Waits for the bound on the rate to let payload through.
+    /// It waits for the rate limit.
     pub(crate) throttled: bool,
-    /// When it was opened, and since when the frame that is incomplete has been coming.
+    /// When it was opened, and when the first byte of the incomplete frame arrived.
     pub(crate) opened_at: Duration,
     pub(crate) frame_since: Option<Duration>,
-    /// When bytes of a frame came last.
+    /// When the last byte arrived.
     pub(crate) heard_at: Duration,
     pub(crate) input: Vec<u8>,
     pub(crate) incoming: Option<Incoming>,
@@ -181,7 +181,7 @@ impl Channel {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Begins the opening exchange, when the transport and what protects it are open.
+    /// Begins the opening exchange, once the transport and its protection are open.
     pub(crate) fn greet(&mut self) {
         let Phase::Connecting(purpose) = std::mem::replace(&mut self.phase, Phase::Open) else {
             return;
@@ -205,7 +205,7 @@ impl Channel {
         self.push_bytes(&hello);
     }
 
-    /// Appends a frame to what waits to be written.
+    /// Appends a control frame to the pending bytes.
     pub(crate) fn push(&mut self, frame: &Frame) {
         frame.encode(&mut self.control);
     }
@@ -215,37 +215,37 @@ impl Channel {
         self.control.extend_from_slice(bytes);
     }
 
-    /// Bytes of control frames that wait.
+    /// Pending bytes of control frames.
     pub(crate) fn control_pending(&self) -> usize {
         self.control.len() - self.control_written
     }
 
-    /// Whether a block that is sent goes beside the protection, where it may.
+    /// Whether a block is sent unencrypted, if it may be.
     pub(crate) fn is_clear(&self, may_be_clear: bool) -> bool {
         self.clear_out && may_be_clear
     }
 
-    /// Whether a block that is sent carries a check value, by whether it goes in the clear.
+    /// Whether a block that is sent carries a check value; `clear` says whether it is unencrypted.
     pub(crate) fn checks(&self, clear: bool) -> bool {
         self.check || clear
     }
 
-    /// What stands below it keeps headers from being changed on the way.
+    /// Whether the stack protects the integrity of headers.
     pub(crate) fn guards_headers(&self) -> bool {
         !self.check
     }
 
-    /// The block that `header` announces carries a check value.
+    /// Whether the block with this `header` carries a check value.
     pub(crate) fn is_checked(&self, header: &BlockHeader) -> bool {
         self.check || header.clear
     }
 
-    /// Announces how the payload of the next blocks travels.
+    /// Announces the level of protection of the next blocks.
     pub(crate) fn set_level(&mut self, level: Level) {
         self.level_due = Some(level);
     }
 
-    /// Whether the peer's word that its payload comes in the clear answers one of this side.
+    /// Whether the peer's announcement of unencrypted payload answers one of this side.
     pub(crate) fn take_level_answer(&mut self) -> bool {
         let asked = self.clear_asked;
         self.clear_asked = asked.saturating_sub(1);
@@ -259,12 +259,12 @@ impl Channel {
             || self.stream.has_unflushed()
     }
 
-    /// Gives up the block on its way, when the channel closes.
+    /// Takes the block that is being written, when the channel closes.
     pub(crate) fn take_outgoing(&mut self) -> Option<Payload> {
         self.outgoing.take().map(|o| o.payload)
     }
 
-    /// Starts to send a block. There must be none on its way.
+    /// Starts to send a block, when no other one is being sent.
     pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
         self.outgoing = Some(Outgoing {
@@ -276,8 +276,8 @@ impl Channel {
         });
     }
 
-    /// Writes what waits: a block that was begun first, then control frames, then a fresh block,
-    /// all in one call of the stream where it can be.
+    /// Writes the pending bytes, if possible in one call of the stream: first the rest of a begun
+    /// block, then control frames, then a new block.
     pub(crate) fn write(&mut self) -> io::Result<Written> {
         loop {
             if self.outgoing.is_none()
@@ -320,7 +320,8 @@ impl Channel {
             };
             let result = match (clear && !payload.is_empty(), begun) {
                 (false, _) => self.stream.write_vectored(&slices),
-                // What goes along with a run is bounded, and frames that came meanwhile aren't.
+                // A run of unencrypted payload may take a bounded prefix along, and control frames
+                // are not bounded.
                 (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),
                 (true, false) => protected(&mut *self.stream)
                     .and_then(|stream| stream.write_cleartext(&slices[1..2], payload)),
@@ -350,8 +351,8 @@ impl Channel {
             }
             if let Some(outgoing) = &mut self.outgoing {
                 outgoing.written += to_block;
-                // While a transform still holds a part of it, its buffer stays taken: the pool
-                // bounds what waits in transforms too.
+                // The buffer stays in use while a transform holds a part of the block, since the
+                // pool bounds the bytes in transforms too.
                 if outgoing.written == BLOCK_HEADER_BYTES + outgoing.len
                     && !self.stream.has_unflushed()
                 {
@@ -366,19 +367,18 @@ impl Channel {
         }
     }
 
-    /// Tells the peer why the channel is closed, as far as it takes it at once. Within a block
-    /// nothing can be said.
+    /// Sends the peer the reason and closes the channel. Within a block no frame can be sent.
     pub(crate) fn take_leave(&mut self, fault: &Fault) {
         if self.outgoing.is_none() {
             let (scope, fault) = (Scope::Channel, fault.clone());
             self.push(&Frame::Exception(Exception { scope, fault }));
-            // A peer that doesn't take it learns it by the end.
+            // If the frame can't be written, the peer sees the end only.
             let _ = self.write();
         }
         let _ = self.stream.close();
     }
 
-    /// Reads bytes that aren't known to be payload. `Ok(0)` is the end of the peer.
+    /// Reads frames, and whatever follows them. `Ok(0)` is the end of the stream.
     pub(crate) fn read_input(&mut self, need: usize) -> io::Result<usize> {
         let have = self.input.len();
         self.input
@@ -390,8 +390,8 @@ impl Channel {
         result
     }
 
-    /// Reads payload into the current piece, and the header that follows it into the input.
-    /// At most `limit` bytes of payload. Returns how many, and whether all that was asked for came.
+    /// Reads at most `limit` bytes of payload into the current piece, and the next header into the
+    /// input. Returns the number of payload bytes, and whether the read was complete.
     pub(crate) fn read_payload(&mut self, limit: usize) -> io::Result<Option<(usize, bool)>> {
         let Some(Incoming {
             header,
@@ -430,7 +430,7 @@ impl Channel {
         Ok(Some((payload, payload == want)))
     }
 
-    /// Takes the current piece away if nothing is in it.
+    /// Takes the current piece if it is empty.
     pub(crate) fn take_empty_piece(&mut self) -> Option<Buffer> {
         let incoming = self.incoming.as_mut().filter(|i| !i.lent)?;
         incoming
@@ -439,7 +439,7 @@ impl Channel {
             .map(|(buffer, _)| buffer)
     }
 
-    /// Takes `n` used bytes off the front of the input.
+    /// Removes `n` parsed bytes from the front of the input.
     pub(crate) fn consume(&mut self, n: usize) {
         self.input.drain(..n);
         if self.input.is_empty() && self.input.capacity() > 8 * INPUT_BYTES {
@@ -448,7 +448,7 @@ impl Channel {
     }
 }
 
-/// The calls for what travels beside the protection of a stream.
+/// The interface of a stream for unencrypted payload.
 fn protected(stream: &mut dyn Stream) -> io::Result<&mut dyn Protected> {
     let protected = stream.protected();
     protected.ok_or_else(|| io::ErrorKind::Unsupported.into())

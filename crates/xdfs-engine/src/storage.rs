@@ -1,9 +1,9 @@
 //! The storage side of a receiving session: writes, durability and publication, in a thread of
-//! their own so that the pipeline goes on receiving while the disk is busy.
+//! their own, so that the pipeline goes on receiving while the disk is busy.
 //!
-//! The papers' asynchronous disk I/O: an additional thread and a queue of buffers. The save order
-//! (data, sync, journal) is kept here and nowhere else. Sinks in memory take no time; their jobs
-//! are done at once in the pipeline's own thread, by the same [`Writer`].
+//! This is the papers' asynchronous disk I/O: another thread and a queue of buffers. Only this
+//! module decides the order of data, sync and journal. Sinks in memory take no time: the same
+//! [`Writer`] does their jobs at once in the pipeline's thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -22,25 +22,25 @@ use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::assume_ids;
 
-/// Bytes after which what was written is made durable and recorded in the journal.
+/// Bytes between two checkpoints of a file: data is made durable and recorded in the journal.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
-/// Time after which it is, however little was written.
+/// Longest time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that are gathered, so that adjacent pieces go out in one write.
+/// Bytes that are gathered, so that one write covers adjacent pieces.
 const GATHER_BYTES: usize = 1 << 20;
-/// Bytes after which the system is asked to write them back.
+/// Bytes after which the system is asked to start write-back.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// Buffers given back before the pipeline is woken for them.
 const WAKE_BUFFERS: usize = 4;
-/// Jobs that are done, while there are such, before some more is read again of what was resumed.
+/// Jobs done between two steps of verifying the data of an earlier attempt.
 const JOBS_BEFORE_VERIFYING: u32 = 32;
 const WRITE: &str = "write the file";
 
 /// Work for the storage side.
 #[derive(Debug)]
 pub(crate) enum StorageJob {
-    /// A sink was opened; `resumed` bytes are durable in it. Jobs for it follow, or, if they are
-    /// `unverified`, once they have been read again.
+    /// Take an open sink with `resumed` durable bytes. Jobs for it follow; if it is `unverified`,
+    /// only after [`Completion::Verified`].
     Attach {
         file: FileId,
         sink: Box<dyn Sink>,
@@ -48,15 +48,15 @@ pub(crate) enum StorageJob {
         resumed: u64,
         unverified: bool,
     },
-    /// Make durable what is there, record it, and close the sink.
+    /// Make the data durable, record it, and close the sink.
     Detach(FileId),
-    /// Close the sink and throw away what it holds.
+    /// Close the sink and delete its content.
     Discard(FileId),
-    /// All bytes of this fragment were written and verified.
+    /// All bytes of this fragment are written and verified.
     Held { file: FileId, fragment: Fragment },
     /// Publish the file.
     Publish { file: FileId, length: u64 },
-    /// The region is a hole: sinks that take bytes only in order need its zeros.
+    /// The region is a hole. Sinks that take bytes in order only get zeros written.
     Hole { file: FileId, range: ByteRange },
     /// Write `len` bytes of `buffer` at `offset`.
     Write {
@@ -67,18 +67,18 @@ pub(crate) enum StorageJob {
     },
 }
 
-/// What the storage side has done.
+/// A result of the storage side.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// A buffer is free again.
     Buffer(Buffer),
     /// The file failed; its sink is closed, durable ranges are kept.
     Failed { file: FileId, fault: Fault },
-    /// The file stands under its name.
+    /// The file has its name.
     Published { file: FileId, busy: Duration },
-    /// So many bytes of the file are durable and recorded.
+    /// This many bytes of the file are durable and recorded.
     Recorded { file: FileId, bytes: u64 },
-    /// What an earlier attempt has left was read again; this of it is as it was.
+    /// The data of an earlier attempt was read again; these fragments are intact.
     Verified {
         file: FileId,
         durable: Vec<Fragment>,
@@ -88,7 +88,7 @@ pub(crate) enum Completion {
 #[derive(Debug)]
 struct OpenSink {
     sink: Box<dyn Sink>,
-    /// What an earlier attempt has left is still read again.
+    /// The data of an earlier attempt is being verified.
     unverified: bool,
     durable_sink: bool,
     /// Fragments written since the last checkpoint.
@@ -101,7 +101,7 @@ struct OpenSink {
 }
 
 impl OpenSink {
-    /// Writes adjacent pieces, and has them written back soon.
+    /// Writes adjacent pieces, and starts their write-back in time.
     fn write(&mut self, run: &[Piece]) -> Result<(), Fault> {
         let Some((start, ..)) = run.first() else {
             return Ok(());
@@ -132,12 +132,12 @@ impl OpenSink {
 /// Offset, buffer and number of bytes of a piece to be written.
 type Piece = (u64, Buffer, usize);
 
-/// Does the jobs, in whichever thread.
+/// Does the jobs, in the storage thread or in the pipeline's.
 #[derive(Debug)]
 struct Writer {
     environment: Arc<dyn Environment>,
     sinks: BTreeMap<FileId, OpenSink>,
-    /// Pieces of one file that wait to be written together.
+    /// Pieces of one file, to be written together.
     gathered: Vec<Piece>,
     gathered_file: Option<FileId>,
     gathered_bytes: usize,
@@ -186,7 +186,7 @@ impl Writer {
             StorageJob::Discard(file) => {
                 self.flush();
                 if let Some(mut open) = self.sinks.remove(&file) {
-                    // The file has failed already; a partial file that stays is no further harm.
+                    // The file has failed already; a leftover partial file does no further harm.
                     let discarded = guarded("discard the file", || open.sink.discard());
                     if let Err(fault) = discarded.flatten() {
                         tracing::warn!(%fault, "the partial file could not be removed");
@@ -234,7 +234,7 @@ impl Writer {
                     .gathered
                     .iter()
                     .any(|(at, _, len)| *at < end && offset < at + *len as u64);
-                // What comes again replaces what came before: that must be written first.
+                // Repeated bytes replace earlier ones, which must be written first.
                 if self.gathered_file != Some(file) || again {
                     self.flush();
                     self.gathered_file = Some(file);
@@ -248,9 +248,9 @@ impl Writer {
         }
     }
 
-    /// Writes the zeros of a hole where the sink can't leave them out.
+    /// Writes the zeros of a hole if the sink can't leave them out.
     fn fill(&mut self, file: FileId, range: ByteRange) {
-        // A damaged block may have been meant for the same place, and must not come after.
+        // A damaged block may cover the same range and must not be written afterwards.
         self.flush();
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
@@ -278,7 +278,7 @@ impl Writer {
         }
     }
 
-    /// Writes what was gathered: each run of adjacent pieces by one call.
+    /// Writes the gathered pieces, each run of adjacent ones by one call.
     fn flush(&mut self) {
         let Some(file) = self.gathered_file.take() else {
             return;
@@ -305,7 +305,7 @@ impl Writer {
         self.gathered = pieces;
     }
 
-    /// Data, then its sync, then the journal: only then is a range claimed.
+    /// Makes data durable and then records it in the journal: only then is a range claimed.
     fn checkpoint(&mut self, file: FileId) {
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
@@ -327,8 +327,8 @@ impl Writer {
                 let bytes = open.durable_bytes;
                 self.done.push_back(Completion::Recorded { file, bytes });
             }
-            // What was written since the last success may be lost: the transfer fails here, and
-            // the next attempt sends it again, from what the journal claims.
+            // Data written since the last success may be lost. The transfer fails, and the next
+            // attempt resumes from the ranges in the journal.
             Err(fault) => self.fail(file, fault),
         }
     }
@@ -349,9 +349,8 @@ impl Writer {
         }
     }
 
-    /// Reads again some of what an earlier attempt has left of a file; `false` if there is nothing
-    /// to be read. It goes in steps, so that other files of the session go on meanwhile, and so
-    /// that it ends with the session.
+    /// Reads again some data of an earlier attempt; `false` if there is none. It works in steps, so
+    /// that other files of the session go on meanwhile, and so that it ends with the session.
     fn verify(&mut self) -> bool {
         let unverified = self.sinks.iter_mut().find(|(_, open)| open.unverified);
         let Some((&file, open)) = unverified else {
@@ -385,9 +384,9 @@ struct StorageTask {
     jobs: mpsc::Receiver<StorageJob>,
     done: mpsc::Sender<Completion>,
     notifier: Notifier,
-    /// Came while it waited.
+    /// The job that arrived while the thread waited.
     next: Option<StorageJob>,
-    /// The thread must not touch the sinks: no job is done.
+    /// The thread could not take on its ids: every job fails.
     refusal: Option<Fault>,
     /// Completions since the pipeline was woken.
     quiet: usize,
@@ -448,7 +447,7 @@ impl Task for StorageTask {
             self.quiet += 1;
             urgent |= !matches!(completion, Completion::Buffer(_));
             if self.done.send(completion).is_err() {
-                // The pipeline is gone; what is written is still made durable at the end.
+                // The pipeline is gone; data is still made durable at the end.
                 break;
             }
         }
@@ -487,7 +486,7 @@ pub(crate) struct Storage {
     thread: Option<Thread>,
     worker: Option<Worker>,
     notifier: Notifier,
-    /// What the thread runs with, as the pipeline's does.
+    /// The ids that the thread takes on, as the pipeline's does.
     ids: Option<Ids>,
 }
 
@@ -508,7 +507,7 @@ impl Storage {
         }
     }
 
-    /// Takes a sink, and chooses once where its jobs are done.
+    /// Takes a sink, and chooses once which thread does its jobs.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -520,7 +519,7 @@ impl Storage {
         resumed: u64,
         unverified: bool,
     ) -> Result<(), Fault> {
-        // What is read again takes long wherever it is.
+        // Verification takes long in any store.
         if !sink.capabilities().slow_writes && !unverified {
             self.inline_files.push(file);
         } else if self.thread.is_none() {
@@ -580,7 +579,7 @@ impl Storage {
         }
     }
 
-    /// What was done since the last call.
+    /// The next result, if there is one.
     pub(crate) fn completion(&mut self) -> Option<Completion> {
         self.inline
             .done
@@ -588,7 +587,7 @@ impl Storage {
             .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
     }
 
-    /// Has what was written made durable and recorded, and the thread end then.
+    /// Makes all data durable and records it; then the thread ends.
     pub(crate) fn finish(&mut self) {
         self.thread = None;
     }

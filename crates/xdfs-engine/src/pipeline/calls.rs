@@ -1,8 +1,8 @@
-//! Calls about paths and files: between the machines, the threads that carry calls out, and those
-//! who made them.
+//! Calls about paths and files: connects the call machines with the workers (acceptor) or with the
+//! library that makes the calls (initiator).
 //!
-//! The machines keep what isn't sent yet, within their bounds. So nothing is taken out of them
-//! while much waits for channels that take nothing, and the channels' queues stay small.
+//! The machines bound the frames that they hold. So frames stay in them while the channels take no
+//! more, and the queues of the channels stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,11 +27,11 @@ const BACKLOG_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Calls {
     side: Side,
-    /// The machine has to be looked at.
+    /// The machine may have outputs.
     due: bool,
-    /// Something in it waits until a channel can take more.
+    /// The machine has outputs that wait for a channel.
     waits: bool,
-    /// Something in it may wait until the bound on the rate lets it through.
+    /// The machine may have calls that wait for the rate limit.
     throttled: bool,
 }
 
@@ -45,9 +45,9 @@ enum Side {
 #[derive(Debug)]
 struct InitiatorCalls {
     call_client: CallClient,
-    /// Calls that the machine has no room for, or that the session isn't open for.
+    /// Calls that wait for a slot, or for the session to open.
     waiting: BTreeMap<u64, CallSpec>,
-    /// Calls whose answer somebody waits for.
+    /// Calls whose answers the library waits for.
     pending: BTreeMap<CallId, PendingAnswer>,
     ids: BTreeMap<u64, CallId>,
 }
@@ -64,7 +64,7 @@ struct PendingAnswer {
 struct AcceptorCalls {
     call_server: CallServer,
     threads: CallWorkers,
-    /// Listings that were begun and go on when there is room.
+    /// Listings that are paused until the peer has room.
     paused: BTreeSet<CallId>,
 }
 
@@ -95,17 +95,17 @@ impl Calls {
         }
     }
 
-    /// Has the machine looked at: something changed that it may have waited for.
+    /// Polls the machine in this turn: something has changed that it may wait for.
     pub(super) fn look(&mut self) {
         self.due = true;
     }
 
-    /// Has the machine looked at, if it waits for channels.
+    /// Polls the machine in this turn if it waits for a channel.
     pub(super) fn look_again(&mut self) {
         self.due |= self.waits;
     }
 
-    /// Takes a frame of the peer.
+    /// Handles a frame of the peer.
     pub(super) fn handle_frame(&mut self, frame: Frame) -> Result<(), Fault> {
         self.due = true;
         match &mut self.side {
@@ -147,7 +147,7 @@ impl Calls {
         initiator.waiting.insert(spec.number, spec);
     }
 
-    /// The user is done with a part (initiator).
+    /// The user has consumed a part (initiator).
     pub(super) fn took(&mut self, number: u64) {
         if let Side::Initiator(initiator) = &mut self.side
             && let Some(id) = initiator.ids.get(&number)
@@ -157,7 +157,7 @@ impl Calls {
         }
     }
 
-    /// Nobody wants the answer (initiator).
+    /// The user has dropped the answer (initiator).
     pub(super) fn abandon(&mut self, number: u64) {
         if let Side::Initiator(initiator) = &mut self.side {
             initiator.waiting.remove(&number);
@@ -169,7 +169,7 @@ impl Calls {
         }
     }
 
-    /// Ends listings, whose users may not go on any more (initiator).
+    /// Ends listings, whose users may never read on (initiator).
     pub(super) fn end_listings(&mut self) {
         let Side::Initiator(initiator) = &mut self.side else {
             return;
@@ -190,8 +190,7 @@ impl Calls {
         }
     }
 
-    /// Ends everything, by the fault with which the session ended.
-    /// Returns the threads that end with it.
+    /// Ends all calls with the fault of the session. Returns the workers, which end too.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Worker> {
         match &mut self.side {
             Side::Initiator(initiator) => {
@@ -210,8 +209,8 @@ impl Calls {
         }
     }
 
-    /// Takes what the threads have done (acceptor). Returns whether they have charged something to
-    /// a bound of the user.
+    /// Handles the results of the workers (acceptor). Returns whether a call was charged to the
+    /// user's rate limit.
     pub(super) fn process_completions(&mut self) -> bool {
         let mut has_charged = false;
         let Side::Acceptor(acceptor) = &mut self.side else {
@@ -244,7 +243,7 @@ impl Calls {
         has_charged
     }
 
-    /// The next frame to send. Calls that cost something aren't begun unless the rate is open.
+    /// The next frame to send. Calls that read files begin only while the rate limit allows it.
     fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
         match &mut self.side {
             Side::Initiator(initiator) => initiator.next_frame(),
@@ -252,7 +251,7 @@ impl Calls {
         }
     }
 
-    /// Calls of an initiator go out when its session has started.
+    /// An initiator sends calls once the session has started.
     fn may_send(&self, is_started: bool) -> bool {
         is_started || matches!(self.side, Side::Acceptor(_))
     }
@@ -296,7 +295,7 @@ impl InitiatorCalls {
     }
 
     fn deliver(&mut self, id: CallId, answer: Result<Answer, Fault>, last: bool) {
-        // An abandoned one isn't there any more.
+        // An abandoned call is no longer here.
         if let Some(pending) = self.pending.get(&id) {
             tell(&pending.parts, answer, last);
             if last {
@@ -309,7 +308,7 @@ impl InitiatorCalls {
 
 impl AcceptorCalls {
     fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
-        // What is refused costs nothing.
+        // A refusal costs nothing.
         let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);
         loop {
             if let Some(call_server::Output::Transmit(frame)) = self.call_server.poll_output() {
@@ -319,7 +318,7 @@ impl AcceptorCalls {
                 return None;
             }
             let Some(work) = self.call_server.next_work_if(may_begin) else {
-                // Listings that nobody wants have ended by the question.
+                // Abandoned listings have ended meanwhile.
                 return match self.call_server.poll_output() {
                     Some(call_server::Output::Transmit(frame)) => Some(frame),
                     _ => None,
@@ -339,13 +338,13 @@ impl AcceptorCalls {
     }
 }
 
-/// Tells whoever made a call; nobody may be there any more.
+/// Delivers a part of an answer. The receiver may be gone.
 fn tell(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
     let answer = answer.map_err(mark_session_end);
     let _ = parts.send(CallPart { answer, last });
 }
 
-/// Ends a call that was not made.
+/// Ends a call that was not sent.
 pub(super) fn refuse(spec: &CallSpec, fault: &Fault) {
     let mut fault = fault.clone();
     if fault.path.is_empty() {
@@ -359,7 +358,7 @@ fn closed(call: &Call) -> Fault {
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Does what the machine of the calls wants, as far as the channels take it.
+    /// Sends the outputs of the call machine, as far as the channels take them.
     pub(super) fn pump_calls(&mut self) {
         let is_rate_open = self.is_rate_open();
         self.calls.due |= self.calls.throttled && is_rate_open;
@@ -370,7 +369,7 @@ impl<K: Kernel> Pipeline<K> {
             .calls
             .may_send(!self.channel_set.is_empty() && self.is_started)
         {
-            // Looked at again when a channel opens.
+            // Polled again when a channel opens.
             return;
         }
         self.calls.due = false;
@@ -389,8 +388,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The open channel on which the next frame of a call leaves soonest; `None` if on all of them
-    /// so much waits that no more may be added.
+    /// The open channel with the shortest queue; `None` if all queues are full.
     fn slot_for_calls(&self) -> Option<usize> {
         let open = self.channels.open().filter_map(|(slot, channel)| {
             let waiting = channel.control_pending();
