@@ -36,7 +36,7 @@ pub struct Limits {
     pub path_bytes_max: usize,
     /// Most durable ranges that an ACCEPT may list.
     pub resume_ranges_max: usize,
-    /// Files that ended last of which a machine keeps the last word, for a peer that asks again.
+    /// Files that ended last of which a machine keeps the final answer, for a peer that asks again.
     pub ended_files_kept: usize,
     /// How far behind the highest file number of a session a number may be that wasn't used yet.
     pub file_numbers_kept: u32,

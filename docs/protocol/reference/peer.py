@@ -167,7 +167,7 @@ class Session:
         self.selector = selectors.DefaultSelector()
         self.channels = {}
         self.sending, self.receiving = {}, {}
-        self.over = OrderedDict()  # number: (first frame, last word), of files that ended
+        self.over = OrderedDict()  # number: (first frame, final answer), of files that ended
         self.numbers = set()
         self.heard = time.monotonic()
         self.eoft_sent = self.eoft_read = self.ended = False
@@ -433,7 +433,7 @@ class Session:
     # Ends of files.
 
     def close_file(self, number, word):
-        """A file is over on this side; its last word is kept (S-18)."""
+        """A file is over on this side; its final answer is kept (S-18)."""
         sending, receiving = self.sending.pop(number, None), self.receiving.pop(number, None)
         first = None
         if sending:
@@ -452,14 +452,14 @@ class Session:
         return number == 0 or number in self.numbers or number + 1024 <= max(self.numbers, default=0)
 
     def say_again(self, number, word):
-        """The last word on a file, or that it isn't kept (M-8, M-9)."""
+        """The final answer on a file, or that it isn't kept (M-8, M-9)."""
         if not word:
             fault = Fault("limit-exceeded", "go on with the file", "it is over, and its end is forgotten", retry="now")
             word = encode("EXCEPTION", scope="file", file=number, fault=fault)
         self.send(word)
 
     def fail(self, number, fault):
-        """Ends a file with a fault of this side. After EOFR the receiver has the last word (X-51)."""
+        """Ends a file with a fault of this side. After EOFR the receiver has the final answer (X-51)."""
         sending = self.sending.get(number)
         if sending and sending.state == "ended":
             sending.state, sending.failing = "cancelling", fault
@@ -609,7 +609,7 @@ class Session:
             self.begin(channel, frame)
 
     def given_up(self, number, fault):
-        """The peer gave a file up: a receiver answers with CANCEL, its last word (X-50)."""
+        """The peer gave a file up: a receiver answers with CANCEL, its final answer (X-50)."""
         word, receiving = None, self.receiving.get(number)
         if receiving and receiving.offer:
             receiving.sink.checkpoint(receiving.states)

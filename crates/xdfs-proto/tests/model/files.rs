@@ -51,7 +51,7 @@ struct Bounds {
     download: bool,
     files: [Source; 2],
     count: usize,
-    /// Files that are over of which the last word is kept, and numbers that are told apart.
+    /// Files that are over of which the final answer is kept, and numbers that are told apart.
     kept: usize,
     numbers: u32,
     breaks: u8,
