@@ -1,7 +1,7 @@
-//! Where bytes rest: [`Store`], [`Source`] and [`Sink`], and the stores that are built in.
+//! Storage: the traits [`Store`], [`Source`] and [`Sink`], and the built-in stores.
 //!
-//! A store opens sources and sinks by path. It declares what it can do in [`Capabilities`]; the
-//! engine chooses its data path by them once a file, never once a block.
+//! A store opens sources and sinks by path. A sink declares its [`Capabilities`], from which the
+//! engine chooses its data path once per file, never per block.
 
 #![forbid(unsafe_code)]
 
@@ -36,23 +36,23 @@ use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
 
-/// What a sink can do. Where a capability is missing the engine adapts or refuses clearly.
+/// The capabilities of a sink. The engine adapts to a missing one, or refuses the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Writes may come in any order of offsets.
     pub random_writes: bool,
-    /// Writes take long enough to be given to a storage thread; false for sinks in memory.
+    /// Writes are slow enough for a thread of their own; false for sinks in memory.
     pub slow_writes: bool,
     /// `sync` makes data durable, and a journal survives, so that a transfer can be resumed.
     pub durable: bool,
-    /// `publish` is atomic: the target is the old content or the new, never a mix.
+    /// `publish` is atomic: the target has the old content or the new, never a mixture.
     pub atomic_publish: bool,
 }
 
-/// What is known of a source when it is opened.
+/// The attributes of a source at the time when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
-    /// Number of bytes in all; `None` for a stream that ends when it ends.
+    /// Number of bytes; `None` for a stream of unknown length.
     pub length: Option<u64>,
     /// The version of the content; all zero if it can't be read twice.
     pub tag: SourceTag,
@@ -62,17 +62,16 @@ pub struct SourceInfo {
     pub mtime_ns: Option<i64>,
     /// Reads may be at any offset; false for a stream, which is read once from front to back.
     pub random_reads: bool,
-    /// It takes less storage than it has bytes, by holes or otherwise.
+    /// It occupies less storage than it has bytes, by holes or otherwise.
     pub sparse: bool,
 }
 
 /// Bytes that can be read.
 pub trait Source: Send + fmt::Debug {
-    /// What was known at the open.
+    /// Its attributes when it was opened.
     fn info(&self) -> &SourceInfo;
 
-    /// Fills `buf` from `offset` on as far as the source goes: less than `buf.len()` only at the
-    /// end of the source.
+    /// Fills `buf` from `offset` on. Returns less than `buf.len()` only at the end of the source.
     ///
     /// # Errors
     /// A fault that names the path; [`xdfs_proto::Code::SourceChanged`] if the source turns out to
@@ -93,14 +92,13 @@ pub trait Source: Send + fmt::Debug {
         let _ = range;
     }
 
-    /// Reads may take long, as over a network: they are done in a thread of their own, a few blocks
-    /// ahead. [`Self::next_data`], [`Self::will_read`] and [`Self::memory`] aren't asked then.
+    /// Whether reads are slow, as over a network. Then workers read a few blocks ahead, and
+    /// [`Self::next_data`], [`Self::will_read`] and [`Self::memory`] are not called.
     fn is_slow(&self) -> bool {
         false
     }
 
-    /// All bytes of the source, where they are in memory anyway and stay as they are: then they are
-    /// sent from there.
+    /// All bytes of the source, if they are in memory and do not change: they are sent from there.
     fn memory(&self) -> Option<Arc<Vec<u8>>> {
         None
     }
@@ -118,7 +116,7 @@ pub trait Source: Send + fmt::Debug {
     fn verify_unchanged(&mut self) -> Result<(), Fault>;
 }
 
-/// What a sink is to become.
+/// A request to open a sink.
 #[derive(Clone, Debug)]
 pub struct SinkRequest {
     /// The target path, as bytes.
@@ -127,8 +125,8 @@ pub struct SinkRequest {
     pub name: Vec<u8>,
     /// Number of bytes to come, if known: used to preallocate.
     pub length: Option<u64>,
-    /// First byte of the source, for whoever asked for a part of it; a journal of another part is
-    /// discarded. 0 where that isn't known: then the tag tells one part from another.
+    /// First byte of the source, if the receiver requested a part of it; a journal of another part
+    /// is discarded. Otherwise 0: then the tag distinguishes the parts.
     pub offset: u64,
     /// The version of the source; a journal of another version is discarded.
     pub tag: SourceTag,
@@ -142,34 +140,34 @@ pub struct SinkRequest {
     pub block_size: u32,
     /// Replace a target that exists.
     pub overwrite: bool,
-    /// What becomes of a journal if there is one.
+    /// Whether to resume from a journal.
     pub resume: Resume,
-    /// The source is sparse: no storage is reserved, and what is zero is left out where nothing
-    /// else can have been written, in stores that know holes.
+    /// The source is sparse. A store that supports holes reserves no storage, and leaves zeros out
+    /// unless other bytes may have been written there.
     pub sparse: bool,
 }
 
-/// A sink and what it holds already.
+/// An open sink, and the durable ranges of an earlier attempt.
 #[derive(Debug)]
 pub struct OpenedSink {
-    /// Where to write.
+    /// The sink.
     pub sink: Box<dyn Sink>,
     /// The path that will be published.
     pub path: Vec<u8>,
     /// Durable fragments of an earlier attempt, from the journal. Empty for a fresh start.
     pub durable: Vec<Fragment>,
-    /// They have to be read again by [`Sink::verify`] before anything is claimed or written.
+    /// They must be verified by [`Sink::verify`] before anything is claimed or written.
     pub unverified: bool,
     /// The block grid to use: the journal's if there is one, else the one asked for.
     pub block_size: u32,
 }
 
-/// Bytes that can be written, not visible under their name before [`Sink::publish`].
+/// A target that is written, and gets its name only by [`Sink::publish`].
 ///
 /// The save order (principles 1 to 3): `write_at`, then `sync`, then `record`, then the ranges may
 /// be claimed durable. All calls come from one thread at a time.
 pub trait Sink: Send + fmt::Debug {
-    /// What it can do.
+    /// Its capabilities.
     fn capabilities(&self) -> Capabilities;
 
     /// Writes all bytes of `bufs`, which are adjacent in the file, at `offset`.
@@ -178,8 +176,8 @@ pub trait Sink: Send + fmt::Debug {
     /// A fault that names the path.
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
 
-    /// Tells that `range` is zeros that nobody will write: storage that was reserved for it may be
-    /// given back. Sinks that take writes in order only get the zeros by `write_at` instead.
+    /// Declares `range` to be zeros that will not be written: its storage may be released. Sinks
+    /// that take writes in order get the zeros by `write_at` instead.
     fn hole(&mut self, range: ByteRange) {
         let _ = range;
     }
@@ -196,10 +194,10 @@ pub trait Sink: Send + fmt::Debug {
     /// A fault that names the path.
     fn sync(&mut self) -> Result<(), Fault>;
 
-    /// Reads again some of what an earlier attempt has left: `None` while there is more to read,
-    /// then the fragments that are as they were recorded. Those that aren't have to be written
-    /// again, and are in the journal no more. To be called until it is done if
-    /// [`OpenedSink::unverified`] says so; each call takes as long as some MiB take to be read.
+    /// Verifies the data of an earlier attempt step by step, some MiB per call. Returns `None`
+    /// while more is left, and then the intact fragments. The others are removed from the journal
+    /// and must be written again. To be called until it is done if [`OpenedSink::unverified`] is
+    /// set.
     ///
     /// # Errors
     /// A fault that names the path.
@@ -213,10 +211,10 @@ pub trait Sink: Send + fmt::Debug {
     /// A fault that names the path.
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault>;
 
-    /// Sets the final length, mode and time, makes everything durable, gives the file its name
-    /// atomically, makes the directory durable, and removes the journal. `fresh` is what was
-    /// written and verified since the last [`Self::record`], so that who comes after a crash in
-    /// between can tell that this file is complete.
+    /// Sets the final length, mode and time, makes everything durable, atomically gives the file
+    /// its name, makes the directory durable, and removes the journal. `fresh` are the fragments
+    /// written and verified since the last [`Self::record`]: with them the next attempt recognises
+    /// a complete file after a crash in between.
     ///
     /// # Errors
     /// A fault that names the path; the previous target is intact then.
@@ -229,10 +227,10 @@ pub trait Sink: Send + fmt::Debug {
     fn discard(&mut self) -> Result<(), Fault>;
 }
 
-/// A place with paths. What isn't overridden is refused.
+/// A namespace of files. The default methods refuse.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Opening a source or a sink may take long, as over a network: it is done in threads of their
-    /// own. Each source and sink says for itself whether it is slow.
+    /// Whether opening a source or a sink is slow, as over a network. Then workers do it. Sources
+    /// and sinks declare separately whether they are slow.
     fn is_slow(&self) -> bool {
         false
     }
@@ -257,7 +255,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(only_read(&request.path))
     }
 
-    /// Checks what `open_sink` would check and tells the path that it would publish, without
+    /// Makes the checks of `open_sink` and returns the path that would be published, without
     /// writing anything.
     ///
     /// # Errors
@@ -266,10 +264,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(only_read(&request.path))
     }
 
-    /// Puts what is asked for beneath the directory `root` into a pack: an entry for each name of
-    /// the request, in its order, one that can't be had as [`xdfs_proto::pack::Content::Failed`].
-    /// It ends before the first name for which the pack has no room; a file that no pack has room
-    /// for is named as large.
+    /// Reads the requested names beneath the directory `root` into a pack: one entry per name, in
+    /// the order of the request. A name that can't be read becomes
+    /// [`xdfs_proto::pack::Content::Failed`], a file too large for any pack
+    /// [`xdfs_proto::pack::Content::Large`]. It stops before the first name for which the pack has
+    /// no room.
     ///
     /// # Errors
     /// A fault that names `root`; [`xdfs_proto::Code::Unsupported`] in a store without names.
@@ -290,26 +289,26 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// failures.
     ///
     /// # Errors
-    /// A fault that names `root`, or a pack that can't be decoded: entries before may have been
-    /// carried out. [`xdfs_proto::Code::Unsupported`] in a store without names.
+    /// A fault that names `root`, also for a pack that can't be decoded.
+    /// [`xdfs_proto::Code::Unsupported`] in a store without names.
     fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         let _ = (how, pack);
         Err(no_names("write a pack", root))
     }
 
-    /// Whether a pack that is carried out beneath `root`, and not relaxed, waits for a disk most of
-    /// the time, so that more of them at once get through sooner. Only a hint.
+    /// Whether a pack that is not relaxed mostly waits for a disk, so that writing more packs at
+    /// once is faster. Only a hint.
     fn packs_wait(&self, root: &[u8]) -> bool {
         let _ = root;
         false
     }
 
-    /// Answers a call about paths: gives the parts before the end to `part`, in order and none of
-    /// them large, and returns the end. Who wants to break off calls that read or copy files does
-    /// so by [`watched`].
+    /// Answers a call about paths: passes the parts before the last to `part`, in order and none of
+    /// them large, and returns the last one. Use [`watched`] to cancel calls that read or copy
+    /// files.
     ///
     /// # Errors
-    /// A fault that names the path, or the one that `part` returned: then nobody wants the rest.
+    /// A fault that names the path, or the one that `part` returned to cancel the call.
     /// [`xdfs_proto::Code::Unsupported`] in a store without names.
     fn call(
         &self,
@@ -320,13 +319,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(no_names(call.operation(), call.path()))
     }
 
-    /// Opens a file to work on it in place. Calls of [`Call::File`] never come to [`Self::call`]:
-    /// who keeps the open files of a session answers them by this and by [`File`].
+    /// Opens a file for access in place. Calls of [`Call::File`] are never passed to
+    /// [`Self::call`]: the session answers them by this method and by [`File`].
     ///
     /// # Errors
-    /// A fault that names the path. [`Code::Stale`] if it isn't the file that was asked for;
-    /// [`Code::Busy`] with a time after which to try again where somebody else has to come first,
-    /// as whoever reads a pipe; [`Code::Unsupported`] in a store whose content isn't worked on so.
+    /// A fault that names the path. [`Code::Stale`] if the path names another file than requested;
+    /// [`Code::Busy`] with the time of a retry while something is missing, such as the reader of a
+    /// pipe; [`Code::Unsupported`] in a store without access in place.
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         Err(file::unsupported(&request.path))
     }
@@ -345,5 +344,5 @@ fn unsupported(operation: &str, path: &[u8], cause: &str) -> Fault {
     Fault::new(Code::Unsupported, operation, cause).path(path)
 }
 
-/// Time after which a busy target is worth another try.
+/// The time until the retry of a busy target.
 pub const BUSY_RETRY: Duration = Duration::from_millis(200);

@@ -1,16 +1,16 @@
-//! What a long call has done so far, and whether anybody still wants it.
+//! Cancelling and accounting for long calls.
 //!
-//! Calls that read or copy whole files look here after each piece. Both are matters of the thread
-//! that carries a call out, and not of the stores that it passes through: so this is state of the
-//! thread, which who calls a store sets up around the call. Without that nothing is counted, and
-//! every call goes on to its end.
+//! Calls that read or copy whole files check after each piece whether they are cancelled, and count
+//! its bytes. This is state of the calling thread, since the stores that a call passes through need
+//! not know of it: [`watched`] sets it up around a call. Without it nothing is counted, and every
+//! call runs to its end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use xdfs_proto::Fault;
 
-/// Says by a fault that nobody wants a call any more.
+/// Returns a fault to cancel the call.
 type Look = dyn Fn() -> Result<(), Fault>;
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
     static BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Puts back what was set up around this, also after a panic.
+/// Restores the previous state, even after a panic.
 struct Outer {
     look: Option<Rc<Look>>,
     bytes: u64,
@@ -31,10 +31,9 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `act` in this thread; a call in it that reads or copies files asks `look` after each piece,
-/// of some MiB at most, and ends with the fault that this returns. Returns what came of it, and the
-/// bytes that passed: each that was read counts, also if it was written somewhere then, and also if
-/// the call failed.
+/// Runs `act` in this thread. A call in it that reads or copies files calls `look` after each piece
+/// of at most some MiB, and ends with the fault that `look` returns. Returns the result, and the
+/// number of bytes read, also those that were then written, and those of a failed call.
 pub fn watched<T>(
     look: impl Fn() -> Result<(), Fault> + 'static,
     act: impl FnOnce() -> T,
@@ -49,10 +48,10 @@ pub fn watched<T>(
     (result, bytes)
 }
 
-/// Bytes were read, and perhaps written.
+/// Counts bytes that were read, and perhaps written.
 ///
 /// # Errors
-/// Nobody wants the rest.
+/// The call is cancelled.
 pub(crate) fn passed(bytes: u64) -> Result<(), Fault> {
     BYTES.set(BYTES.get().saturating_add(bytes));
     // Not borrowed while it is asked, which may run a call of its own.

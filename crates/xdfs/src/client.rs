@@ -13,7 +13,7 @@ use xdfs_store::{LocalStore, Source, Store, StreamSource};
 
 use crate::files::{OpenOptions, ReconnectingSession, RemoteFile};
 use crate::paths::{Answer, Call, Listing, PendingCall};
-use crate::recognition::Ends;
+use crate::recognition::ComparedPaths;
 use crate::remote::RemotePlace;
 use crate::security::{Fingerprint, FirstUse, Level};
 pub use crate::session::ClientOptions;
@@ -21,27 +21,27 @@ use crate::session::Session;
 use crate::sinks::Nameless;
 use crate::transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 
-/// A session with a server. Several transfers may run in it, back to back on the same channels,
-/// and calls about paths at the same time. A session that is used for calls alone opens one channel
-/// unless more are asked for.
+/// A session with a server. It runs any number of transfers, back to back on the same channels, and
+/// calls at the same time. A session without transfers opens one channel, unless
+/// [`ClientOptions::channels`] asks for more.
 #[derive(Debug)]
 pub struct Client {
     session: Session,
     next_file: AtomicU32,
-    /// The session that open files use.
+    /// The session of open files, which reconnects.
     of_files: Arc<ReconnectingSession>,
     path_bytes_max: usize,
-    /// Payload goes in the clear beside the protection.
+    /// Payload is sent unencrypted.
     is_clear: AtomicBool,
 }
 
 impl Client {
     /// Starts to open a session with the server of `place`, whose path is not used. It does not
-    /// wait for the answer: that saves a round trip, and a server that can't be reached or refuses
-    /// shows in the first transfer.
+    /// wait for the answer, which saves a round trip: the first transfer or call fails if the
+    /// server can't be reached or refuses.
     ///
     /// # Errors
-    /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
+    /// The address can't be resolved, a setting is invalid, or the thread can't be started.
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
@@ -57,14 +57,14 @@ impl Client {
         })
     }
 
-    /// Starts to send `source` to `target`, a path on the server. If `target` is a directory the
-    /// file keeps its name in it. A target that exists is replaced or refused; but with
-    /// [`TransferOptions::resume`] one that is the source already, as after an attempt of which
-    /// nobody heard that it was published, is a success.
+    /// Starts to send `source` to `target`, a path on the server. In a target directory the file
+    /// keeps its name. An existing target is replaced or refused, as
+    /// [`TransferOptions::overwrite`] says. With [`TransferOptions::resume`] a target that already
+    /// equals the source is a success: an earlier attempt may have published it without an answer.
     ///
     /// # Errors
-    /// The source can't be opened, or the session has ended. What fails later comes from
-    /// [`Transfer::wait`].
+    /// The source can't be opened, or the session has ended. [`Transfer::wait`] returns later
+    /// faults.
     pub fn upload(
         &self,
         source: &LocalPlace,
@@ -93,7 +93,8 @@ impl Client {
             ),
         };
         let paths = [&source_path, target, &name];
-        let ends = (is_file && options.resume).then(|| self.ends(true, paths, options));
+        let compared =
+            (is_file && options.resume).then(|| self.compared_paths(true, paths, options));
         let transfer = self.start(
             options,
             TransferKind::Upload(UploadSpec {
@@ -105,14 +106,14 @@ impl Client {
                 relaxed: false,
             }),
         )?;
-        Ok(transfer.between(ends))
+        Ok(transfer.with_comparison(compared))
     }
 
-    /// Starts to fetch `source`, a path on the server, to `target`. With one that exists it is as
-    /// in [`Self::upload`].
+    /// Starts to fetch `source`, a path on the server, to `target`. An existing target is treated
+    /// as by [`Self::upload`].
     ///
     /// # Errors
-    /// The session has ended. What fails later comes from [`Transfer::wait`].
+    /// The session has ended. [`Transfer::wait`] returns later faults.
     pub fn download(
         &self,
         source: &[u8],
@@ -127,7 +128,8 @@ impl Client {
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
         };
         let paths = [source, &target, &name];
-        let ends = (is_file && options.resume).then(|| self.ends(false, paths, options));
+        let compared =
+            (is_file && options.resume).then(|| self.compared_paths(false, paths, options));
         let transfer = self.start(
             options,
             TransferKind::Download(DownloadSpec {
@@ -138,11 +140,11 @@ impl Client {
                 pack_request: None,
             }),
         )?;
-        Ok(transfer.between(ends))
+        Ok(transfer.with_comparison(compared))
     }
 
-    /// Starts to send `source`, a path in a store of the program's own, to `target`, a path on the
-    /// server. If `target` is a directory the last part of `source` is its name there.
+    /// Starts to send `source`, a path in a store of the caller, to `target`, a path on the server.
+    /// In a target directory the file keeps the last component of `source` as its name.
     ///
     /// # Errors
     /// As [`Self::upload`].
@@ -167,7 +169,7 @@ impl Client {
     }
 
     /// Starts to fetch `source`, a path on the server, to `target`, a path in a store of the
-    /// program's own. With resuming, that goes on from what the store gives as durable.
+    /// caller. A resumed transfer continues from the ranges that the store reports as durable.
     ///
     /// # Errors
     /// As [`Self::download`].
@@ -205,14 +207,14 @@ impl Client {
         }
     }
 
-    /// What is compared where the target of a single file exists.
-    fn ends(
+    /// Source and target, to be compared if the target exists.
+    fn compared_paths(
         &self,
         is_upload: bool,
         [source, target, name]: [&[u8]; 3],
         options: &TransferOptions,
-    ) -> Ends {
-        Ends {
+    ) -> ComparedPaths {
+        ComparedPaths {
             caller: self.session.caller.clone(),
             is_upload,
             source: source.to_vec(),
@@ -278,8 +280,8 @@ impl Client {
         Ok(Transfer::new(cancel, mailbox, end.clone()))
     }
 
-    /// Makes a call and waits for its end. The parts of a listing are put together; where there
-    /// may be many names [`Client::list`] needs less memory.
+    /// Makes a call and waits for its end. The parts of a listing are joined; for large directories
+    /// [`Client::list`] needs less memory.
     ///
     /// # Errors
     /// As [`PendingCall::wait`].
@@ -287,34 +289,32 @@ impl Client {
         self.start_call(call)?.wait()
     }
 
-    /// Starts a call without waiting; many may be under way at once. Those that are too many for
-    /// the session wait in this process. What the session doesn't need for calls it uses for
-    /// transfers at the same time.
+    /// Starts a call without waiting. Any number may be pending; those beyond the slots of the
+    /// session wait in this process. Transfers continue at the same time.
     ///
     /// # Errors
-    /// The session has ended. What fails later comes from [`PendingCall::wait`].
+    /// The session has ended. [`PendingCall::wait`] returns later faults.
     pub fn start_call(&self, call: Call) -> Result<PendingCall, Fault> {
         self.session.caller.start_pending(call)
     }
 
-    /// The names in a directory on the server as they come, in bounded memory. Errors come as
-    /// items. A listing that isn't read to its end takes one of the 128 places for calls that a
-    /// session has until it is dropped. Nothing is asked before the first name is wanted, unless
-    /// [`Listing::begin`] does.
+    /// Lists a directory on the server in bounded memory. Errors come as items. An unfinished
+    /// listing occupies one of the session's 128 slots for calls until it is dropped. The call is
+    /// made when the first name is read, or by [`Listing::begin`].
     #[must_use]
     pub fn list(&self, path: &[u8]) -> Listing {
         Listing::new(self.session.caller.clone(), path)
     }
 
-    /// Opens a file on the server to work on it in place: a regular file or a named pipe. Links are
-    /// followed.
+    /// Opens a file on the server for access in place: a regular file or a named pipe. Symbolic
+    /// links are followed.
     ///
-    /// The file uses the session of this client, beside transfers and calls, and sessions of its
-    /// own after that has broken. It has to be closed before the client is.
+    /// The file shares the session of this client, and opens sessions of its own after that has
+    /// broken. Close it before the client.
     ///
     /// # Errors
-    /// What the server says, or why there is no session. With `create_new` the hint of the second
-    /// says that the file may have been made.
+    /// The fault of the server or of the session. With `create_new` the hint of a session's fault
+    /// says that the file may have been created.
     pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
         RemoteFile::open_in(&self.of_files, path, options)
     }
@@ -329,22 +329,22 @@ impl Client {
         self.session.is_local
     }
 
-    /// The name that this side has at the server; `None` before the session is open, and on
-    /// channels without protection.
+    /// The user's name at the server; `None` before the session is open, and on channels without
+    /// protection.
     #[must_use]
     pub fn user(&self) -> Option<String> {
         self.session.identity.as_ref().and_then(|own| own.user())
     }
 
-    /// What is seen of the server's key; `None` likewise.
+    /// The fingerprint of the server's key; `None` likewise.
     #[must_use]
     pub fn server_fingerprint(&self) -> Option<Fingerprint> {
         self.session.identity.as_ref().and_then(|own| own.server())
     }
 
-    /// The server, if nobody knew it and this session came to trust it; `None` before the server is
-    /// checked, for one that is known, pinned or vouched for, and without protection. A program
-    /// should show it to its user.
+    /// The server, if this session was the first to trust it. `None` if the server is known, pinned
+    /// or vouched for, before it is checked, and without protection. A program should show it to
+    /// its user.
     #[must_use]
     pub fn first_use(&self) -> Option<FirstUse> {
         self.session
@@ -358,19 +358,18 @@ impl Client {
         let _ = self.session.commands.send(Command::BreakChannel);
     }
 
-    /// Changes how the payload of this session travels from now on, in both directions, also that
-    /// of transfers that are under way. Only for protected sessions; one whose server doesn't take
-    /// [`Level::Clear`] ends with `protection-refused`. A transfer keeps the digest that it began
-    /// with: one that began at [`Level::Private`] without naming any is checked by one that
-    /// somebody in between can forge.
+    /// Changes the protection of payload from now on, in both directions and for running transfers
+    /// too. Only for protected sessions. If the server refuses [`Level::Clear`], the session ends
+    /// with `protection-refused`. A running transfer keeps its digest: the default digest of
+    /// [`Level::Private`] can be forged by an attacker on the path.
     pub fn protect(&self, level: Level) {
         self.is_clear
             .store(level == Level::Clear, Ordering::Relaxed);
         let _ = self.session.commands.send(Command::Protect(level));
     }
 
-    /// The digest of whole files where none is named: the cheap one that finds accidents; BLAKE3
-    /// where payload goes in the clear, so that nobody in between changes what is published.
+    /// The default digest of whole files: CRC-64/NVME, which is cheap and detects accidents. For
+    /// unencrypted payload it is BLAKE3, which also detects an attacker on the path.
     #[must_use]
     pub fn default_digest(&self) -> DigestKind {
         if self.is_clear.load(Ordering::Relaxed) {
@@ -384,7 +383,7 @@ impl Client {
         named.unwrap_or_else(|| self.default_digest())
     }
 
-    /// Packs are going to be moved: opens the channels for them meanwhile.
+    /// Opens the channels that packs will need.
     pub(crate) fn prepare_packs(&self) {
         let _ = self.session.commands.send(Command::PreparePacks);
     }
@@ -394,23 +393,22 @@ impl Client {
         let _ = self.session.commands.send(Command::Leave);
     }
 
-    /// Why the session has ended; `None` as long as it has not. Nothing more can be done with it
-    /// then, but another client can be connected.
+    /// The reason of the session's end; `None` while it runs. After the end, connect another
+    /// client.
     #[must_use]
     pub fn ended(&self) -> Option<Fault> {
         self.session.end.known()
     }
 
-    /// Ends the session at once, without waiting for transfers, calls and files: they fail soon
-    /// after, also those that other threads wait for. What has become durable of a transfer stays
-    /// and can be resumed.
+    /// Ends the session at once. Its transfers, calls and files fail soon after, even if other
+    /// threads wait for them. Durable data stays for a resume.
     pub fn stop(&self) {
         self.of_files.stop();
         self.session.stop();
     }
 
-    /// Ends the session in an orderly way, when its transfers and calls have ended; listings end at
-    /// once. Dropping the client does the same.
+    /// Ends the session once its transfers and calls have ended; listings end at once. Dropping the
+    /// client does the same.
     pub fn close(self) {}
 }
 

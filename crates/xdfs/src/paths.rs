@@ -1,4 +1,4 @@
-//! Calls about paths on the server: look at names, change them, list directories.
+//! Calls about paths on the server: inspect and change names, list directories.
 
 mod listing_guard;
 
@@ -16,7 +16,7 @@ use xdfs_proto::{Code, Fault};
 use self::listing_guard::ListingGuard;
 use crate::session_end::SessionEnd;
 
-/// What makes calls in a session.
+/// Makes calls in a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     commands: Commands,
@@ -35,7 +35,7 @@ impl Caller {
         }
     }
 
-    /// Whether a call failed since the session has ended, or is about to.
+    /// Whether a call failed because the session has ended, or is about to.
     pub(crate) fn is_over(&self, fault: &Fault) -> bool {
         self.end.known().is_some() || fault.ends_session
     }
@@ -69,7 +69,7 @@ impl Caller {
     }
 }
 
-/// A call that was made.
+/// A call without the end of its answer.
 struct RunningCall {
     caller: Caller,
     number: u64,
@@ -112,7 +112,7 @@ impl RunningCall {
         Ok((answer, last))
     }
 
-    /// A part other than the last was used.
+    /// A part other than the last was consumed.
     fn took(&self) {
         // A session that has ended sends nothing more.
         let _ = self.caller.commands.send(Command::Took(self.number));
@@ -121,23 +121,23 @@ impl RunningCall {
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        // Parts of a listing would wait for somebody to take them. Anything else ends by itself.
+        // The parts of a listing would wait for ever. Other calls end by themselves.
         if self.listing && !self.ended {
             let _ = self.caller.commands.send(Command::Abandon(self.number));
         }
     }
 }
 
-/// A call that is under way. Dropping it doesn't undo the call: nobody hears then what came of it.
+/// A pending call. Dropping it drops the answer; the server may still carry out the call.
 ///
-/// Calls that are under way at the same time are carried out in any order, and some of them at the
-/// same time. What has to follow something else is started when that has ended.
+/// Pending calls are carried out in any order, and some of them concurrently. Start a call that
+/// must follow another one after the end of that one.
 ///
-/// It is also a future of what [`PendingCall::wait`] returns, for any asynchronous runtime; polling
-/// never blocks. Polled again after its end it fails with [`Code::Internal`].
+/// It is also a future with the result of [`PendingCall::wait`], for any asynchronous runtime;
+/// polling never blocks. Polled again after its end it fails with [`Code::Internal`].
 pub struct PendingCall {
     call: RunningCall,
-    /// The parts of a listing that came.
+    /// The entries of a listing received so far.
     names: Vec<Entry>,
 }
 
@@ -147,12 +147,12 @@ impl PendingCall {
         Self { call, names }
     }
 
-    /// Waits for the end. The parts of a listing are put together.
+    /// Waits for the end. The parts of a listing are joined.
     ///
     /// # Errors
-    /// Why the call failed, or why the session ended. In the second case a call that changes
-    /// something may have been carried out all the same; the hint says so. For a listing also what
-    /// [`Listing`] says.
+    /// The fault of the call or of the session. After a fault of the session a call that changes
+    /// something may have been carried out; the hint says so. A listing also fails as [`Listing`]
+    /// describes.
     pub fn wait(mut self) -> Result<Answer, Fault> {
         loop {
             let part = self.call.next()?;
@@ -201,17 +201,16 @@ impl fmt::Debug for PendingCall {
     }
 }
 
-/// The names in a directory, as they come from the server: made by
-/// [`Client::list`](crate::Client::list). It holds at most the parts that the protocol lets be
-/// under way, about 300 KiB, however large the directory.
+/// An iterator over the names in a directory on the server, made by
+/// [`Client::list`](crate::Client::list). It holds at most the parts that the protocol allows to be
+/// unread, about 300 KiB for any size of the directory.
 ///
-/// It is no picture of one moment: names that are made, removed or renamed meanwhile may be in it
-/// or not. After an error nothing follows. Dropping it ends the listing; so does closing the
-/// client, with [`Code::Cancelled`].
+/// It is not a snapshot: names that are made, removed or renamed meanwhile may be in it or not. An
+/// error is the last item. Dropping the listing ends it; so does closing the client, with
+/// [`Code::Cancelled`].
 ///
-/// It has an end, whatever the server does: one that goes round in circles is a
-/// [`Code::ProtocolViolation`], and one with more than
-/// [`listed_bytes_max`](crate::Limits::listed_bytes_max) is [`Code::LimitExceeded`].
+/// It always ends: repeated cursors are a [`Code::ProtocolViolation`], and more than
+/// [`listed_bytes_max`](crate::Limits::listed_bytes_max) bytes a [`Code::LimitExceeded`].
 pub struct Listing {
     caller: Caller,
     path: Vec<u8>,
@@ -220,16 +219,16 @@ pub struct Listing {
 }
 
 enum ListingProgress {
-    /// A call is to be made that goes on here, as one before it came.
+    /// The next call starts at this cursor, with the guard of the call before.
     From(Vec<u8>, Option<ListingGuard>),
-    /// A call runs. The second says that its latest part isn't reported as used yet.
+    /// A call is pending. The flag says that its latest part isn't reported as consumed yet.
     RunningCall(RunningCall, bool),
-    /// Nothing follows the entries that are here.
+    /// No further entries will come.
     Ended,
 }
 
 impl Listing {
-    /// A listing that was not asked for yet.
+    /// A listing whose first call is not made yet.
     pub(crate) fn new(caller: Caller, path: &[u8]) -> Self {
         Self {
             caller,
@@ -239,7 +238,7 @@ impl Listing {
         }
     }
 
-    /// Asks the server now, and not when the first name is wanted.
+    /// Makes the call now, and not when the first name is read.
     #[must_use]
     pub fn begin(mut self) -> Self {
         if matches!(self.progress, ListingProgress::From(..)) {
@@ -318,7 +317,7 @@ impl fmt::Debug for Listing {
     }
 }
 
-/// A path and a name beneath it.
+/// Joins a path and a name beneath it.
 pub(crate) fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
     if above.is_empty() || name.is_empty() {
         return [above, name].concat();

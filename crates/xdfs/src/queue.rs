@@ -82,13 +82,13 @@ impl Queue {
     ) -> Result<Self, Fault> {
         let (sender, commands) = mailbox();
         let end = SessionEnd::default();
-        let teller = end.teller();
+        let end_reporter = end.end_reporter();
         let schedule = Schedule::new(connect, options, Box::new(observer), commands);
         let thread = thread::Builder::new()
             .name("xdfs-queue".into())
             .spawn(move || {
                 run(schedule);
-                drop(teller);
+                drop(end_reporter);
             })
             .map_err(|e| Fault::from_io("start the thread of a queue", "", &e))?;
         Ok(Self {

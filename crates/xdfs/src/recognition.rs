@@ -1,13 +1,12 @@
 //! Whether a target that exists is what the transfer would have made of it.
 //!
-//! Whoever publishes a file may be stopped before anybody has heard of it, and by then nothing is
-//! left that tells what stands under the name. The same transfer is refused then, since its target
-//! exists. So what stands there is compared with the source, by calls that the user could make as
-//! well: where length, time, permissions and content are the same, nothing is left to be moved.
-//! Neither end is changed.
+//! A receiver may be stopped after it has published a file and before PUBLISHED arrives. Nothing
+//! but the file is left then, and a repeated transfer is refused because its target exists. So the
+//! target is compared with the source, by calls that the user could make too. If length, time,
+//! permissions and content are equal, the transfer has succeeded. Neither file is changed.
 //!
-//! The receiver can't do that alone: the sender takes the digest states of what a receiver says to
-//! hold for its own, and a comparison at the end would compare the target with itself.
+//! The receiver can't do that alone: the sender adopts the digest states that a receiver claims to
+//! hold, so the digest at the end would compare the target with itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,20 +22,19 @@ use xdfs_store::{LocalStore, Store as _};
 use crate::mtime::is_same_time;
 use crate::paths::{Caller, join};
 
-/// Bytes that are compared by one call: content that differs shows soon, and who gives up doesn't
-/// wait for long.
+/// Bytes compared by one call: small enough to find differences early and to cancel quickly.
 const PIECE_BYTES: u64 = 256 << 20;
-/// Bytes that are read and hashed at once: one subtree of BLAKE3.
+/// Bytes read and hashed at once: one subtree of BLAKE3.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Bytes after which it is told how far it is, and seen whether anybody waits for it.
+/// Bytes between two reports of progress, which also detect that the user is gone.
 const TOLD_BYTES: u64 = 16 << 20;
-/// By what they are compared, whatever digest was wished: somebody else may have made the target,
-/// and nobody must be able to make one that only looks the same.
+/// The digest of the comparison, whatever digest the transfer has: it must not be possible to forge
+/// a target that only looks equal.
 const COMPARED: DigestKind = DigestKind::Blake3;
 
-/// The two ends of a transfer, and what of the source was to be moved.
+/// Source and target of a transfer, and the range of the source.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ComparedPaths {
     pub(crate) caller: Caller,
     pub(crate) is_upload: bool,
     pub(crate) source: Vec<u8>,
@@ -45,25 +43,25 @@ pub(crate) struct Ends {
     pub(crate) name: Vec<u8>,
     pub(crate) offset: u64,
     pub(crate) length: Option<u64>,
-    /// The kind of the digest that is told.
+    /// The kind of the digest in the result.
     pub(crate) digest: DigestKind,
     pub(crate) dry_run: bool,
 }
 
-/// One of the ends, and its path.
+/// One of the two files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct End {
     is_here: bool,
     path: Vec<u8>,
 }
 
-/// Tells what came of it. That is the refusal, if nothing else was told.
-struct Teller {
+/// Reports the outcome: the refusal, unless another one is reported.
+struct OutcomeReporter {
     events: Sender<TransferEvent>,
     refusal: Option<Fault>,
 }
 
-impl Drop for Teller {
+impl Drop for OutcomeReporter {
     fn drop(&mut self) {
         if let Some(refusal) = self.refusal.take() {
             // Nobody may be listening any more.
@@ -72,42 +70,41 @@ impl Drop for Teller {
     }
 }
 
-impl Ends {
-    /// Whether a transfer may have ended so because its target exists.
+impl ComparedPaths {
+    /// Whether the fault may mean that the target exists.
     pub(crate) fn may_be_the_same(&self, fault: &Fault) -> bool {
         match fault.code {
             Code::AlreadyExists => true,
-            // What a server says to those who may make files there and not replace any.
+            // The fault for users who may create files and not replace any.
             Code::PermissionDenied => self.is_upload && !self.dry_run,
             _ => false,
         }
     }
 
-    /// Compares the ends in a thread of its own. It tells by the sender, as a transfer does, how
-    /// far it is and how it ends: by `refusal` if the target isn't the source.
+    /// Compares the files in a thread of its own. It sends progress and the end as a transfer does;
+    /// the end is `refusal` if the files differ.
     pub(crate) fn compare(self, events: Sender<TransferEvent>, refusal: Fault) {
-        let mut teller = Teller {
+        let mut reporter = OutcomeReporter {
             events,
             refusal: Some(refusal),
         };
-        // Without a thread it isn't done, and the refusal stands.
+        // If the thread can't be started, the refusal is reported.
         let _ = thread::Builder::new()
             .name("xdfs-compare".into())
             .spawn(move || {
-                let result = match self.outcome(&teller.events) {
+                let result = match self.outcome(&reporter.events) {
                     Ok(Some(outcome)) => match self.make_durable(outcome) {
-                        // Who may not ask for that doesn't hear whether it is.
+                        // A user without the right to sync learns nothing about the target.
                         Err(fault) if fault.code == Code::PermissionDenied => return,
-                        // It is the same, and may be lost: who takes it for a target of somebody
-                        // else would look no further.
+                        // It is equal and perhaps not durable, which the refusal would hide.
                         result => result,
                     },
                     Err(fault) if self.caller.is_over(&fault) => Err(fault),
-                    // It isn't the same, or nobody can tell.
+                    // The files differ, or can't be compared.
                     _ => return,
                 };
-                teller.refusal = None;
-                let _ = teller.events.send(TransferEvent::Ended(result));
+                reporter.refusal = None;
+                let _ = reporter.events.send(TransferEvent::Ended(result));
             });
     }
 

@@ -1,4 +1,4 @@
-//! One session with a server: its thread, and the ways into it.
+//! One session with a server: its thread, and the handles to it.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::stack::{resolve, stack_for};
 /// How a client opens its session.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// Number of channels; `None` picks it from the size of the file and the path.
+    /// Number of channels; `None` chooses it by the size of the file and the network path.
     pub channels: Option<u32>,
     /// Size of a block in bytes, a power of two; `None` for the default.
     pub block_size: Option<u32>,
@@ -27,10 +27,10 @@ pub struct ClientOptions {
     pub window: Option<u32>,
     /// Start only when all channels have joined.
     pub strict: bool,
-    /// What the peer may cost.
+    /// Limits for the resources that a peer may use.
     pub limits: Limits,
-    /// Which servers are believed and how this side shows who it is; `None` opens channels without
-    /// protection, which only servers without it take.
+    /// Trust in servers, and the credentials of this side. `None` opens unprotected channels, which
+    /// only servers without protection accept.
     pub security: Option<ClientSecurity>,
     /// The drivers of channels; the server needs the same ones.
     pub drivers: Drivers,
@@ -52,7 +52,7 @@ impl Session {
     /// Starts to open a session with the server of `place`.
     ///
     /// # Errors
-    /// The address can't be resolved, a setting has no meaning, or the system gives no thread.
+    /// The address can't be resolved, a setting is invalid, or the thread can't be started.
     pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let level = options.security.as_ref().map(|s| s.level);
@@ -88,7 +88,7 @@ impl Session {
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
         let end = SessionEnd::default();
-        let teller = end.teller();
+        let end_reporter = end.end_reporter();
         let thread = thread::Builder::new()
             .name("xdfs-client".into())
             .spawn(move || {
@@ -96,7 +96,7 @@ impl Session {
                 if let Err(fault) = &result {
                     tracing::debug!(%fault, "the session ended");
                 }
-                teller.tell(result);
+                end_reporter.tell(result);
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
         Ok(Self {
@@ -111,7 +111,7 @@ impl Session {
 
     /// Ends it at once.
     pub(crate) fn stop(&self) {
-        // A session that has ended needs no order.
+        // A session that has ended needs no command.
         let _ = self.commands.send(Command::Drain(Duration::ZERO));
     }
 }

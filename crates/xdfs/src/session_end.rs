@@ -1,42 +1,42 @@
-//! Why a session ended, for whoever comes too late to hear it from the session itself.
+//! The reason of a session's end, for users that the session can no longer notify.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 
 use xdfs_proto::{Code, Fault, Retry};
 
-/// Why a session ended. Cheap to clone.
+/// The reason of a session's end. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionEnd(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     fault: OnceLock<Fault>,
-    /// Tasks that wait for it.
+    /// Tasks that wait for the reason.
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// Tells the end of the session when it is dropped, at the latest.
+/// Reports the end of the session, at the latest when it is dropped.
 #[derive(Debug)]
-pub(crate) struct EndTeller(SessionEnd);
+pub(crate) struct EndReporter(SessionEnd);
 
 impl SessionEnd {
-    /// The one that tells it.
-    pub(crate) fn teller(&self) -> EndTeller {
-        EndTeller(self.clone())
+    /// The reporter, for the session's thread.
+    pub(crate) fn end_reporter(&self) -> EndReporter {
+        EndReporter(self.clone())
     }
 
-    /// Why it ended; `None` as long as it has not.
+    /// The reason, if the session has ended.
     pub(crate) fn known(&self) -> Option<Fault> {
         self.0.fault.get().cloned()
     }
 
-    /// Why it ended. To be asked only when its thread has begun to end, for which it waits.
+    /// Waits for the reason. To be called only when the session's thread is about to end.
     pub(crate) fn fault(&self) -> Fault {
         self.0.fault.wait().clone()
     }
 
-    /// The same without waiting; the waker is woken when it is known.
+    /// Polls for the reason; the waker is woken when it is known.
     pub(crate) fn poll_fault(&self, waker: &Waker) -> Poll<Fault> {
         let mut waiting = self.lock();
         match self.known() {
@@ -65,8 +65,8 @@ impl SessionEnd {
     }
 }
 
-impl EndTeller {
-    /// Tells how it ended.
+impl EndReporter {
+    /// Reports the result of the session.
     pub(crate) fn tell(self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.0.set(fault);
@@ -74,9 +74,9 @@ impl EndTeller {
     }
 }
 
-impl Drop for EndTeller {
+impl Drop for EndReporter {
     fn drop(&mut self) {
-        // In an orderly way, or by a panic.
+        // The session has ended in order, or its thread has panicked.
         self.0.set(session_gone());
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn every_task_that_waits_is_woken_and_hears_the_first_fault() {
         let end = SessionEnd::default();
-        let teller = end.teller();
+        let end_reporter = end.end_reporter();
         let woken = [(); 3].map(|()| Arc::new(Woken::default()));
         // Twice, as a task that is polled for another reason.
         for one in woken.iter().chain(&woken) {
@@ -118,7 +118,7 @@ mod tests {
             assert!(end.poll_fault(&waker).is_pending());
         }
         assert_eq!(end.lock().len(), 3);
-        teller.tell(Err(Fault::new(Code::Io, "read", "broken")));
+        end_reporter.tell(Err(Fault::new(Code::Io, "read", "broken")));
         for one in woken {
             assert_eq!(one.0.load(Ordering::SeqCst), 1);
             let waker = Waker::from(one);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_session_that_tells_nothing_has_ended_too() {
         let end = SessionEnd::default();
-        drop(end.teller());
+        drop(end.end_reporter());
         assert_eq!(end.known().unwrap().code, Code::ConnectionLost);
     }
 }

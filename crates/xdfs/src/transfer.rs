@@ -1,4 +1,4 @@
-//! One transfer: what is wanted, how it goes on, and what came of it.
+//! One transfer: its options, its progress and its result.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 
 use crate::events::{Observer, TransferResult};
-use crate::recognition::Ends;
+use crate::recognition::ComparedPaths;
 use crate::session_end::SessionEnd;
 
-/// The end of a transfer on this machine.
+/// The local source or target of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LocalPlace {
@@ -29,7 +29,7 @@ pub enum LocalPlace {
     Memory,
 }
 
-/// The two ends of a transfer, and with them its direction.
+/// Source and target of a transfer, and with them its direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferRoute {
     /// To the server, as [`Client::upload`](crate::Client::upload) does.
@@ -49,7 +49,7 @@ pub enum TransferRoute {
 }
 
 impl TransferRoute {
-    /// The end on this machine.
+    /// The local source or target.
     #[must_use]
     pub fn local(&self) -> &LocalPlace {
         match self {
@@ -59,7 +59,7 @@ impl TransferRoute {
     }
 }
 
-/// What a transfer is to do beyond source and target.
+/// Options of a transfer.
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
     /// First byte of the source to send.
@@ -68,20 +68,20 @@ pub struct TransferOptions {
     pub length: Option<u64>,
     /// Ends the transfer after this time as if the source had ended (memory to memory only).
     pub duration: Option<Duration>,
-    /// Most bytes a second, over all channels; `None` for no bound.
+    /// Largest number of bytes per second, over all channels; `None` for no limit.
     pub rate_bytes_per_s_max: Option<u64>,
-    /// Go on from what an earlier attempt has left: its journal, or the published file itself.
+    /// Resume from an earlier attempt: from its journal, or from the published file.
     pub resume: bool,
-    /// Read again what that journal claims, at the receiver, and send again what isn't as it was.
-    /// Without it that happens only if the receiver's machine was started anew since, or if it
-    /// can't tell.
+    /// Have the receiver reread the ranges that the journal claims, and resend those that differ.
+    /// Without it the receiver rereads them only if its machine was rebooted since, or if it can't
+    /// tell.
     pub verify_resumed: bool,
-    /// The digest of the whole file; `None` for that of
+    /// The digest of the whole file; `None` for the default,
     /// [`Client::default_digest`](crate::Client::default_digest).
     pub digest: Option<DigestKind>,
-    /// Replace a target that exists.
+    /// Replace an existing target.
     pub overwrite: bool,
-    /// Find out what would be done, and write nothing.
+    /// Check everything and write nothing.
     pub dry_run: bool,
 }
 
@@ -101,31 +101,30 @@ impl Default for TransferOptions {
     }
 }
 
-/// A transfer that runs, or waits for its turn. Dropping the handle doesn't end it;
-/// [`Transfer::cancel`] does.
+/// The handle of a transfer that runs or waits for its turn. [`Transfer::cancel`] ends the
+/// transfer; dropping the handle does not.
 ///
-/// It is also a future of what [`Transfer::wait`] returns, for any asynchronous runtime: the
-/// session has a thread of its own that wakes the task. Polling does no work and never blocks. It
-/// may be polled by one task after the other, of which the latest is woken, and after its end,
-/// which is told again then.
+/// The handle is also a future with the result of [`Transfer::wait`], for any asynchronous runtime:
+/// the thread of the session wakes the task. Polling does no work and never blocks. If several
+/// tasks poll it, the latest is woken. It may be polled again after the end.
 pub struct Transfer {
     canceller: Canceller,
     events: Mailbox<TransferEvent>,
     session_end: SessionEnd,
-    /// To be compared, if the target exists.
-    ends: Option<Ends>,
-    /// They are being compared: what ends that.
+    /// Source and target, to be compared if the target exists.
+    compared_paths: Option<ComparedPaths>,
+    /// While they are compared: ends the comparison.
     comparison: Option<Sender<TransferEvent>>,
-    /// None is to begin any more.
+    /// No comparison may begin any more.
     is_cancelled: AtomicBool,
     ended: Option<Result<Outcome, Fault>>,
 }
 
-/// Asks whoever carries a transfer out to end it.
+/// Cancels a transfer at its session or queue.
 type Canceller = Box<dyn Fn() + Send + Sync>;
 
 impl Transfer {
-    /// A transfer that is told by `events`, and is over when nothing can come there any more.
+    /// A transfer whose events arrive in `events`. It has ended when the senders are gone.
     pub(crate) fn new(
         canceller: impl Fn() + Send + Sync + 'static,
         events: Mailbox<TransferEvent>,
@@ -135,20 +134,23 @@ impl Transfer {
             canceller: Box::new(canceller),
             events,
             session_end,
-            ends: None,
+            compared_paths: None,
             comparison: None,
             is_cancelled: AtomicBool::new(false),
             ended: None,
         }
     }
 
-    /// The same, which isn't refused where its target is its source already.
-    pub(crate) fn between(self, ends: Option<Ends>) -> Self {
-        Self { ends, ..self }
+    /// Sets the paths to compare: a target that equals the source is then a success.
+    pub(crate) fn with_comparison(self, compared_paths: Option<ComparedPaths>) -> Self {
+        Self {
+            compared_paths,
+            ..self
+        }
     }
 
-    /// Waits up to `timeout` for the next progress. `None` when the time is over or the transfer
-    /// has ended.
+    /// Waits up to `timeout` for the next progress. `None` after the timeout, and after the end of
+    /// the transfer.
     pub fn progress(&mut self, timeout: Duration) -> Option<Progress> {
         if self.ended.is_some() {
             return None;
@@ -163,8 +165,8 @@ impl Transfer {
         }
     }
 
-    /// The next progress, without waiting: the task of `context` is woken when there may be one.
-    /// `None` when the transfer has ended.
+    /// Polls for the next progress: the task of `context` is woken when there may be one. `None`
+    /// after the end of the transfer.
     #[must_use = "it may be pending, and progress is told once"]
     pub fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Option<Progress>> {
         while self.ended.is_none() {
@@ -180,25 +182,25 @@ impl Transfer {
         Poll::Ready(None)
     }
 
-    /// Whether it has ended, so that `wait` returns at once. Learned by [`Transfer::progress`] and
-    /// by polling.
+    /// Whether the end of the transfer was seen by [`Transfer::progress`] or by polling, so that
+    /// `wait` returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Ends the transfer in an orderly way: what is durable stays for a later resume.
+    /// Cancels the transfer. Durable data stays for a later resume.
     pub fn cancel(&self) {
         (self.canceller)();
-        // It may have been refused already, and nobody have heard that yet.
+        // It may have been refused already, which would start a comparison.
         self.is_cancelled.store(true, Ordering::Relaxed);
         if let Some(comparison) = &self.comparison {
-            // The mailbox is in this very value.
+            // The mailbox is a field of this value.
             let _ = comparison.send(TransferEvent::Ended(Err(cancelled())));
         }
     }
 
-    /// The progress that was told, unless it was the end.
+    /// The progress in an event; `None` for the end.
     fn take(&mut self, event: TransferEvent) -> Option<Progress> {
         match event {
             TransferEvent::Progress(progress) => Some(progress),
@@ -209,10 +211,10 @@ impl Transfer {
         }
     }
 
-    /// It has ended, unless its target exists and has to be looked at first.
+    /// Ends the transfer, or starts a comparison if the target exists.
     fn end(&mut self, result: Result<Outcome, Fault>) {
-        match (result, self.ends.take()) {
-            (Err(fault), Some(ends)) if ends.may_be_the_same(&fault) => {
+        match (result, self.compared_paths.take()) {
+            (Err(fault), Some(compared_paths)) if compared_paths.may_be_the_same(&fault) => {
                 if self.is_cancelled.load(Ordering::Relaxed) {
                     self.ended = Some(Err(cancelled()));
                     return;
@@ -220,7 +222,7 @@ impl Transfer {
                 let (sender, events) = mailbox();
                 self.comparison = Some(sender.clone());
                 self.events = events;
-                ends.compare(sender, fault);
+                compared_paths.compare(sender, fault);
             }
             (result, _) => self.ended = Some(result),
         }
@@ -234,8 +236,8 @@ impl Transfer {
         self.outcome().map(Into::into)
     }
 
-    /// Tells the progress to `observer`, in this thread, and waits for the end. If the observer
-    /// breaks, the transfer is cancelled.
+    /// Reports progress to `observer`, in this thread, until the end. If the observer breaks, the
+    /// transfer is cancelled.
     ///
     /// # Errors
     /// The fault that ended it.
@@ -252,7 +254,7 @@ impl Transfer {
         self.wait()
     }
 
-    /// Waits for the end of a pack, and tells what of it wasn't carried out.
+    /// Waits for the end of a pack, and returns the entries that failed.
     pub(crate) fn wait_for_pack(self) -> Result<Failures, Fault> {
         self.outcome().map(|outcome| outcome.failures)
     }
@@ -269,7 +271,7 @@ impl Transfer {
         }
     }
 
-    /// What is told next, without waiting. The end is told again and again.
+    /// Polls for the next event. The end is returned every time.
     pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<TransferEvent> {
         loop {
             if let Some(ended) = &self.ended {

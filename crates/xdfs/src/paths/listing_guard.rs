@@ -1,4 +1,4 @@
-//! How far a listing has come, so that one that never ends is found out: the server may lie.
+//! Detects listings that never end, since a server may be faulty or hostile.
 
 use xdfs_proto::{Code, Fault};
 
@@ -6,25 +6,25 @@ use super::{Answer, Call, Entry};
 
 const OPERATION: &str = "list a directory";
 
-/// The way of a listing through its parts and calls. Takes as much memory as one cursor.
+/// The progress of a listing through its parts and calls. It keeps one cursor.
 #[derive(Clone, Debug)]
 pub(super) struct ListingGuard {
     path: Vec<u8>,
-    /// A cursor that was passed. Any that comes twice meets it at last: it is moved on after 1, 2,
-    /// 4, 8... cursors, and so stands still for longer than any circle is.
+    /// An earlier cursor (Brent's algorithm): it is replaced after 1, 2, 4, 8... cursors, and so at
+    /// some point stays for longer than any cycle, and is met again.
     passed: Vec<u8>,
-    /// Cursors until it is moved on, and how many that were from the start.
+    /// Cursors until the next replacement, and the distance between the last two.
     until_next: u64,
     stride: u64,
-    /// Whether the present call has given entries.
+    /// Whether the current call has returned entries.
     has_given: bool,
-    /// Bytes that may come.
+    /// Bytes that may still be listed.
     left: u64,
     bytes_max: u64,
 }
 
 impl ListingGuard {
-    /// At the start of a call. At most `bytes_max` bytes of entries may come.
+    /// The guard of a new listing of at most `bytes_max` bytes.
     pub(super) fn new(call: &Call, bytes_max: u64) -> Self {
         let passed = match call {
             Call::List { cursor, .. } => cursor.clone(),
@@ -41,12 +41,12 @@ impl ListingGuard {
         }
     }
 
-    /// A further call goes on where the last one ended.
+    /// The next call continues the listing.
     pub(super) fn go_on(&mut self) {
         self.has_given = false;
     }
 
-    /// Looks at the next part. Answers that are no entries say nothing.
+    /// Checks the next part. Other answers than entries are ignored.
     pub(super) fn pass(&mut self, answer: &Answer) -> Result<(), Fault> {
         let Answer::Entries { entries, cursor } = answer else {
             return Ok(());
