@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     ExitCode::from(run_command(&Context::default(), cli.command))
 }
 
-/// Carries out a command and returns the exit code.
+/// Runs a command and returns the exit code.
 fn run_command(context: &Context, command: Command) -> u8 {
     match command {
         Command::Serve(flags) => serve::run(flags),

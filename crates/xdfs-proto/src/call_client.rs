@@ -1,7 +1,7 @@
 //! The machine that makes calls about paths and files: the initiator of a session.
 //!
-//! It gives calls their names, sends again what a lost channel may have swallowed, puts the parts
-//! of an answer in order, and gives each of them out once. What answers is the
+//! It assigns slots and numbers to calls, resends frames that may have been lost with a channel,
+//! orders the parts of an answer, and delivers each of them once. Its peer is the
 //! [`CallServer`](crate::call_server::CallServer).
 //!
 //! ```text
@@ -13,10 +13,9 @@
 //!            the call again
 //! ```
 //!
-//! Drain order: after every call that changes the machine, call [`CallClient::poll_output`] until
-//! it returns `None`. Frames that are to be sent are made when they are asked for, so a driver
-//! whose channels can take no more may also leave them in the machine, whose memory doesn't grow by
-//! it.
+//! Drain order: after every method that changes the machine, call [`CallClient::poll_output`] until
+//! it returns `None`. Frames are created by `poll_output`, so while the channels are full they may
+//! stay in the machine without taking memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,38 +26,38 @@ use crate::limits::Limits;
 use crate::path::{Answer, Call, PARTS_AHEAD_MAX};
 use crate::wire::DecodeError;
 
-/// What the driver has to do.
+/// An action for the machine's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// A part of the answer to a call, for whoever made it. Parts of one call come in order and
-    /// each once. Of a part that isn't the last, [`CallClient::took`] has to be told when its user
-    /// is done with it: no more than [`PARTS_AHEAD_MAX`] are given out before.
+    /// Deliver a part of the answer to a call. The parts of a call come in order and each once. For
+    /// every part but the last, call [`CallClient::took`] once it is consumed: at most
+    /// [`PARTS_AHEAD_MAX`] unconsumed parts are delivered.
     Part {
         /// The call.
         id: CallId,
         /// The part, or why there is none. A fault is always the last.
         answer: Result<Answer, Fault>,
-        /// No further part follows: the call is over, and its name is not heard again.
+        /// No further part follows: the call has ended.
         last: bool,
     },
     /// Send this frame on any channel that is alive.
     Transmit(Frame),
 }
 
-/// A call without its last part.
+/// A call whose last part has not been delivered.
 #[derive(Clone, Debug)]
 struct OpenCall {
     call: Call,
-    /// Parts that came before one with a lower number.
+    /// Parts that overtook one with a lower number.
     early: BTreeMap<u32, Result<Answer, Fault>>,
-    /// The number of the last part, once that came.
+    /// The number of the last part, once received.
     last: Option<u32>,
-    /// Parts that were given out, in order.
+    /// Number of parts delivered.
     given: u32,
     /// Entries that further parts may hold.
     entries_left: u64,
-    /// Nobody wants the answer.
+    /// The answer is not wanted.
     abandoned: bool,
 }
 
@@ -67,8 +66,8 @@ struct Slot {
     /// The latest call, 0 before the first.
     sequence: u32,
     open: Option<OpenCall>,
-    /// Parts of the latest call that were taken; as long as there are any, the word of it is sent
-    /// again with a lost channel, also after the end of the call.
+    /// Consumed parts of the latest call. If there are any, TAKEN is repeated after the loss of a
+    /// channel, even after the end of the call.
     taken: u32,
     stop: bool,
     tell_call: bool,
@@ -79,11 +78,11 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct CallClient {
     limits: Limits,
-    /// Slots that were used; no more than were ever needed at once.
+    /// The slots used so far.
     slots: Vec<Slot>,
-    /// Those of them that are free.
+    /// Free ones among them.
     free: BTreeSet<u16>,
-    /// Those with something to send.
+    /// Slots with frames to send.
     telling: BTreeSet<u16>,
     parts: VecDeque<Output>,
     ended: Option<Fault>,
@@ -103,21 +102,21 @@ impl CallClient {
         }
     }
 
-    /// Whether [`Self::call`] takes another call. There is room again when some call has ended.
+    /// Whether a slot is free, so that [`Self::call`] accepts another call.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.ended.is_none()
             && (!self.free.is_empty() || self.slots.len() < usize::from(CALL_SLOTS))
     }
 
-    /// Calls that haven't ended, abandoned ones included. EOFT may be sent when there is none.
+    /// Number of calls that have not ended, abandoned ones included. EOFT may be sent when it is 0.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.slots.iter().filter(|s| s.open.is_some()).count()
     }
 
-    /// Whether the peer has to answer something now, so that its silence has a deadline. A listing
-    /// of which the user holds parts doesn't count: it may be waiting for [`Self::took`].
+    /// Whether an answer of the peer is due, so that its silence has a deadline. A listing with
+    /// unconsumed parts doesn't count: the peer may wait for TAKEN.
     #[must_use]
     pub fn awaits_answer(&self) -> bool {
         let awaited = |s: &Slot| s.open.as_ref().is_some_and(|o| o.given == s.taken);

@@ -1,8 +1,8 @@
 //! The machine that answers calls about paths and files: the acceptor of a session.
 //!
-//! It hands out each call once, however often it arrives, keeps what was answered until the peer
-//! is known to have it, and lets a listing run only as far as the peer has room. It doesn't look
-//! at a store: the driver takes [`Work`], does it, and tells what came of it. What asks is the
+//! It hands out each call once, however often it arrives, keeps answers until the peer is known to
+//! have them, and limits listings to the room of the peer. It does not use a store: its owner takes
+//! [`Work`], does it, and reports the result. Its peer is the
 //! [`CallClient`](crate::call_client::CallClient).
 //!
 //! ```text
@@ -15,11 +15,11 @@
 //!   channel lost, in every state: the parts that are kept are sent again
 //! ```
 //!
-//! Drain order: after every call that changes the machine, call [`CallServer::next_work`] as long
-//! as the driver can do more work, and [`CallServer::poll_output`] as long as its channels can take
-//! more; both until they return `None`. A driver MUST NOT poll while it holds more than a bounded
-//! number of bytes that wait for slow channels, and MUST NOT take new work then either: what isn't
-//! polled stays here, where it is bounded, while what was polled isn't.
+//! Drain order: after every method that changes the machine, call [`CallServer::next_work`] while
+//! more work can be done, and [`CallServer::poll_output`] while the channels can take more; both
+//! until they return `None`. The owner MUST NOT poll, nor take new work, while more than a bounded
+//! number of bytes wait for slow channels: the machine bounds the answers that it holds, and not
+//! those that were polled.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{AddAssign, SubAssign};
@@ -30,7 +30,7 @@ use crate::id::{CALL_SLOTS, CallId};
 use crate::limits::Limits;
 use crate::path::{Answer, Call, PART_BYTES, PARTS_AHEAD_MAX};
 
-/// What the driver has to do.
+/// An action for the machine's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
@@ -38,22 +38,22 @@ pub enum Output {
     Transmit(Frame),
 }
 
-/// A call to be carried out, or a listing to go on with. The driver tells each part as it is made
-/// by [`CallServer::part`] and then, once, [`CallServer::finished`] or [`CallServer::paused`].
+/// A call to carry out, or a listing to continue. Each part is passed to [`CallServer::part`]; then
+/// [`CallServer::finished`] or [`CallServer::paused`] is called once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The name of the call.
+    /// Slot and number of the call.
     pub id: CallId,
-    /// What to do. A listing that goes on has the cursor of its latest part.
+    /// The call. A listing that continues has the cursor of its latest part.
     pub call: Call,
-    /// Parts before the end that may be made now. After as many the driver stops the listing and
-    /// calls [`CallServer::paused`]. Of no meaning for other calls, which have no such parts.
+    /// Number of parts before the last that may be made now. After that many, stop the listing and
+    /// call [`CallServer::paused`]. Other calls have no such parts.
     pub parts_max: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CallState {
-    /// Nobody works on it: it is new, or a listing that was paused.
+    /// Not handed out: it is new, or a paused listing.
     Waiting,
     Working,
     #[default]
@@ -68,12 +68,12 @@ struct KeptPart {
     bytes: KeptBytes,
 }
 
-/// Bytes of answers that are kept, or set aside for such.
+/// Bytes of answers that are kept, or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct KeptBytes {
-    /// Of listings: they count against [`Limits::kept_part_bytes_max`].
+    /// Of listings, limited by [`Limits::kept_part_bytes_max`].
     listed: usize,
-    /// Of files, and sums of their blocks: they count against [`Limits::kept_data_bytes_max`].
+    /// Of file data and signatures, limited by [`Limits::kept_data_bytes_max`].
     data: usize,
 }
 
@@ -96,20 +96,20 @@ struct Slot {
     /// The latest call, 0 before the first.
     sequence: u32,
     state: CallState,
-    /// What is left of it to be done. `None` when it is done.
+    /// The rest of the call; `None` when it is done.
     call: Option<Call>,
     /// Parts from number `taken` on.
     kept: VecDeque<KeptPart>,
     taken: u32,
     /// The number of the next part to send.
     unsent: u32,
-    /// Parts that may still be made by the work that runs.
+    /// Parts that the running work may still make.
     granted: u32,
-    /// Bytes that are set aside for them and for the end.
+    /// Bytes reserved for them and for the last part.
     reserved: KeptBytes,
-    /// Nobody wants the rest.
+    /// The call client has cancelled the rest.
     stop: bool,
-    /// What the store did wrong.
+    /// The fault of a store that broke the rules.
     broken: Option<Fault>,
 }
 
@@ -140,8 +140,8 @@ impl CallServer {
         }
     }
 
-    /// Calls whose end isn't known yet, waiting ones included. A side that drains waits until
-    /// there are none, and until [`Self::poll_output`] is empty.
+    /// Number of calls without a result, waiting ones included. A draining side waits until it is 0
+    /// and [`Self::poll_output`] returns `None`.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         let unfinished = |s: &&Slot| s.state != CallState::Done;

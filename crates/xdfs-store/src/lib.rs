@@ -282,11 +282,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(no_names("read a pack", root))
     }
 
-    /// Carries out the entries of a pack beneath the directory `root`, in order: each as a whole or
-    /// not at all. Unless [`PackOptions::relaxed`], what a file has is durable before it gets its
-    /// name; the names, and all else, are with a later [`Call::Sync`]. Directories above an entry
-    /// that are missing are made, `root` too. Entries that only answers to requests have are
-    /// failures.
+    /// Writes the entries of a pack beneath the directory `root`, in order, each as a whole or not
+    /// at all. Unless [`PackOptions::relaxed`] is set, the content of a file is durable before it
+    /// gets its name; names and the rest are durable after a later [`Call::Sync`]. Missing parent
+    /// directories are made, `root` too. Entries of the kinds `Large` and `Failed` are failures.
     ///
     /// # Errors
     /// A fault that names `root`, also for a pack that can't be decoded.

@@ -12,7 +12,7 @@ use crate::report::{Reporter, Run};
 use crate::serve::start_log;
 use crate::session::Connector;
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
     if flags.recursive || flags.archive {
@@ -56,7 +56,7 @@ fn connector(context: &Context, flags: &CpFlags) -> Connector {
     }
 }
 
-/// The same, where sources may be directories.
+/// Likewise for sources that may be directories.
 fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
     let connector = connector(context, flags);
     let mut files = flags.clone();

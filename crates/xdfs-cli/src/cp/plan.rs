@@ -1,6 +1,6 @@
-//! From the words of the command line to one job a file, or a refusal.
+//! Plans the copies of a command line: one [`PlannedCopy`] per file, or a refusal.
 //!
-//! Looks at local paths (is it a directory, how long is the file) and never at the network.
+//! It inspects local paths (directory or file, length), and never uses the network.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::session;
 /// One file to copy.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedCopy {
-    /// Its names for people.
+    /// Its names in messages.
     pub(crate) label: Label,
     /// The server.
     pub(crate) server: RemotePlace,
-    /// Which way it goes.
+    /// Source and target.
     pub(crate) route: TransferRoute,
-    /// Number of bytes, where a look at a local file tells it.
+    /// Number of bytes, if the source is a local file.
     pub(crate) bytes: Option<u64>,
-    /// Why it can't be copied; the other files can.
+    /// The reason for which it can't be copied; the other files can.
     pub(crate) refused: Option<Fault>,
 }
 
 impl PlannedCopy {
-    /// Whether an end is a stream, which can be read or written only once.
+    /// Whether source or target is a stream, which can be read or written only once.
     pub(crate) fn is_stream(&self) -> bool {
         *self.route.local() == LocalPlace::Standard
     }
@@ -38,10 +38,10 @@ fn invalid(cause: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, "plan the copy", cause)
 }
 
-/// Makes the jobs.
+/// Plans the copies.
 ///
 /// # Errors
-/// The command as a whole makes no sense, or the local target directory doesn't exist.
+/// The command as a whole is invalid, or the local target directory doesn't exist.
 pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
     let sources = flags.places.sources.iter().map(|word| Place::parse(word));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
@@ -104,7 +104,7 @@ fn remote_to_remote() -> Fault {
         .hint("copy to this machine first, then to the other server")
 }
 
-/// What has to hold when there are several sources.
+/// Checks the rules for several sources.
 fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
     if sources.contains(&Place::Standard) {
         return Err(invalid("standard input has no name in a directory")
@@ -134,10 +134,10 @@ fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The path on the server of a target, and whether it is meant as a directory.
+/// The target's path on the server; with a trailing slash if it is meant as a directory.
 fn remote_target(server: &RemotePlace, many: bool) -> Vec<u8> {
     let mut path = server.path.clone();
-    // A store of the server's own, such as mem:null, is no directory and takes any file.
+    // A built-in store of the server, such as mem:null, is not a directory and takes any file.
     if path.is_empty() || many && path.starts_with(b"/") && !path.ends_with(b"/") {
         path.push(b'/');
     }
@@ -184,7 +184,7 @@ fn upload(
         }
         _ => target.to_owned(),
     };
-    // Whatever can't be found out here, the library finds out when it opens the source.
+    // The library reports other errors when it opens the source.
     let (bytes, refused) = match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => (None, Some(tree_refusal(path))),
         Ok(meta) if meta.is_file() => {
@@ -211,17 +211,17 @@ fn tree_refusal(path: &Path) -> Fault {
         .hint("use --recursive to copy it with its contents")
 }
 
-/// Where downloads go.
+/// The local target of downloads.
 enum LocalTarget {
     Stream,
     File(PathBuf),
     Directory(PathBuf),
 }
 
-/// Looks at the local target.
+/// Inspects the local target.
 ///
 /// # Errors
-/// It has to be a directory and is none.
+/// It must be a directory and is not.
 fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
     let Place::Local(path) = target else {
         return Ok(LocalTarget::Stream);

@@ -1,4 +1,4 @@
-//! Copies the files of a command by a queue of the library, and reports them in their order.
+//! Copies the files of a command with the library's queue, and reports them in their order.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::session::{Connector, follow, tell_first_use};
 struct Sessions {
     connector: Connector,
     interrupt: Interrupt,
-    /// Those that have not ended.
+    /// The sessions that have not ended.
     open: Arc<Mutex<Vec<SharedClient>>>,
 }
 
@@ -30,7 +30,7 @@ impl Sessions {
     }
 
     fn connect(&self, server: &RemotePlace) -> Result<SharedClient, Fault> {
-        // Nothing is lost by an end at once while a connection is being made.
+        // While a connection is being made, an immediate end loses nothing.
         self.interrupt.orderly(false);
         let connected = self.connector.connect(server);
         self.interrupt.orderly(true);
@@ -40,7 +40,7 @@ impl Sessions {
         let ended: Vec<SharedClient> = ended.collect();
         open.push(client.clone());
         drop(open);
-        // Their threads are waited for.
+        // Waits for their threads.
         drop(ended);
         Ok(client)
     }
@@ -52,7 +52,7 @@ impl Sessions {
     }
 }
 
-/// What the queue tells of its jobs, by their numbers: that one was started, or why it waits.
+/// Forwards events of the queue's jobs by number: that a job was started, or why it waits.
 struct Relay {
     told: mpsc::Sender<(u64, Option<String>)>,
     retries_max: u32,
@@ -73,7 +73,7 @@ impl Observer for Relay {
             )),
             _ => return ControlFlow::Continue(()),
         };
-        // Nobody listens any more when the run was stopped.
+        // The receiver is gone once the run was stopped.
         let _ = self.told.send((number, told));
         ControlFlow::Continue(())
     }
@@ -103,7 +103,7 @@ pub(super) fn run(
         return Ok(());
     }
     for job in jobs.iter().filter(|job| job.refused.is_none()) {
-        // Where that fails the session fails to open, and its files tell why.
+        // If that fails the session fails to open, and its files report the reason.
         let _ = connector.ask_ahead(&job.server);
     }
     let limits = QueueOptions::default();
@@ -163,14 +163,14 @@ fn copy_stream(
     }
 }
 
-/// The transfers of a queue while they are reported one after the other.
+/// Reports the transfers of a queue one after the other.
 struct Following<'a> {
     sessions: Sessions,
     queue: Queue,
     told: mpsc::Receiver<(u64, Option<String>)>,
-    /// Of the jobs of the queue, by their numbers.
+    /// The labels of the jobs, by number.
     labels: Vec<Label>,
-    /// Jobs that wait for another try.
+    /// Jobs that wait for a retry.
     waiting: HashSet<u64>,
     interrupt: &'a Interrupt,
     reporter: &'a mut Reporter,
@@ -190,7 +190,7 @@ impl Following<'_> {
                 transfer.and_then(|(number, transfer)| self.follow(number, &label, transfer));
             match copied {
                 Ok(result) => self.reporter.file_done(&label, result),
-                // It was stopped while it waited for another try.
+                // It was stopped while it waited for a retry.
                 Err(_)
                     if self.interrupt.requested()
                         && number.is_some_and(|number| self.waiting.contains(&number)) =>
@@ -205,7 +205,7 @@ impl Following<'_> {
         }
         if self.interrupt.requested() {
             self.queue.stop();
-            // Files that had not begun: one word about all of them.
+            // One message for all files that had not begun.
             if let Some(label) = rest.or_else(|| files.next().map(|(label, _)| label)) {
                 let fault = Interrupt::fault("copy").hint("run the same command again to go on");
                 self.reporter.failure(Some(&label), &fault);
@@ -251,7 +251,7 @@ impl Following<'_> {
     }
 }
 
-/// The fault with what the user can do, where the fault itself doesn't say it.
+/// Adds a hint to the fault, unless it has one.
 fn explained(fault: Fault, is_stream: bool) -> Fault {
     let resumable = matches!(
         fault.code,

@@ -2,15 +2,15 @@
 
 use xdfs::{Answer, Attributes, Call, Client, Fault, FileKind};
 
+use super::command::{InFlight, PathCommand, stat};
 use super::operand::{Operand, last_part};
 use super::walk::{Walk, WalkEntry, WalkStep};
-use super::work::{InFlight, Work, stat};
 use crate::context::Context;
 use crate::flags::{ChmodFlags, ChownFlags};
 
 /// Carries out `xdfs chmod` and returns the exit code.
 pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
-    let mut work = Work::new(context, "chmod", &flags.common);
+    let mut work = PathCommand::new(context, "chmod", &flags.common);
     let set = |path: &[u8], a: &Attributes| Call::SetMode {
         path: path.to_vec(),
         mode: flags.mode.apply(a.mode, a.kind == FileKind::Directory),
@@ -35,7 +35,7 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
 
 /// Carries out `xdfs chown` and returns the exit code.
 pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
-    let mut work = Work::new(context, "chown", &flags.common);
+    let mut work = PathCommand::new(context, "chown", &flags.common);
     let set = |path: &[u8], follow: bool| Call::SetOwner {
         path: path.to_vec(),
         uid: flags.owner.uid,
@@ -59,7 +59,7 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
 
 /// Makes a call for everything below an operand. Faults are reported here.
 fn change_below(
-    work: &mut Work,
+    work: &mut PathCommand,
     client: &Client,
     operand: &Operand,
     attributes: Attributes,
@@ -71,7 +71,7 @@ fn change_below(
         attributes,
         depth: 0,
     };
-    let tell = |work: &mut Work, outcome: Option<((), Result<Answer, Fault>)>| {
+    let tell = |work: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
         if let Some(((), Err(fault))) = outcome {
             work.fault(Some(&operand.text), &fault);
         }

@@ -4,9 +4,9 @@ use xdfs::{
     Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, RemotePlace, TransferOptions,
 };
 
+use super::command::{PathCommand, stat};
 use super::operand::{Operand, is_root, join, last_part, text_of};
 use super::time;
-use super::work::{Work, stat};
 use crate::context::Context;
 use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};
 
@@ -20,7 +20,7 @@ fn change(client: &Client, call: Call) -> Result<(), Fault> {
 
 /// Carries out `xdfs mkdir` and returns the exit code.
 pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
-    let mut work = Work::new(context, "mkdir", &flags.common);
+    let mut work = PathCommand::new(context, "mkdir", &flags.common);
     let mode = flags
         .mode
         .as_ref()
@@ -45,7 +45,7 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
 
 /// Carries out `xdfs rm` and returns the exit code.
 pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
-    let mut work = Work::new(context, "rm", &flags.common);
+    let mut work = PathCommand::new(context, "rm", &flags.common);
     work.each(&flags.urls, |work, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";
@@ -113,7 +113,7 @@ fn two_servers(operation: &str) -> Fault {
 
 /// Carries out `xdfs mv` and returns the exit code.
 pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
-    let mut work = Work::new(context, "mv", &flags.common);
+    let mut work = PathCommand::new(context, "mv", &flags.common);
     // At least two, as the definition of the flags says.
     let Some((last, sources)) = flags.urls.split_last() else {
         return work.finish();
@@ -158,12 +158,12 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
 
 /// Carries out `xdfs ln` and returns the exit code.
 pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
-    let mut work = Work::new(context, "ln", &flags.common);
+    let mut work = PathCommand::new(context, "ln", &flags.common);
     work.one(&text_of(&flags.link), |work| make_link(work, flags));
     work.finish()
 }
 
-fn make_link(work: &mut Work, flags: &LnFlags) -> Result<(), Fault> {
+fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
     let mut link = Operand::parse(&flags.link)?;
     let client = work.client(&link)?;
     let call = if flags.symbolic {
@@ -229,7 +229,7 @@ type Times = (i64, i64);
 
 /// Carries out `xdfs touch` and returns the exit code.
 pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
-    let mut work = Work::new(context, "touch", &flags.common).with_transfers();
+    let mut work = PathCommand::new(context, "touch", &flags.common).with_transfers();
     let times = match wanted_times(&mut work, flags) {
         Ok(times) => times,
         Err(fault) => {
@@ -270,7 +270,7 @@ pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
 ///
 /// # Errors
 /// The reference can't be looked at.
-fn wanted_times(work: &mut Work, flags: &TouchFlags) -> Result<Times, Fault> {
+fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fault> {
     let Some(reference) = &flags.reference else {
         let time = flags.date.or(flags.stamp).unwrap_or_else(time::now);
         return Ok((time, time));
@@ -293,7 +293,7 @@ fn wanted_times(work: &mut Work, flags: &TouchFlags) -> Result<Times, Fault> {
 
 /// Carries out `xdfs truncate` and returns the exit code.
 pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
-    let mut work = Work::new(context, "truncate", &flags.common).with_transfers();
+    let mut work = PathCommand::new(context, "truncate", &flags.common).with_transfers();
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let path = operand.path.clone();

@@ -1,11 +1,11 @@
 //! `xdfs find`.
 
+use super::command::{PathCommand, stat};
 use super::glob::Glob;
 use super::json::PathRecord;
 use super::operand::last_part;
 use super::time;
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
-use super::work::{Work, stat};
 use crate::context::Context;
 use crate::flags::FindFlags;
 
@@ -34,7 +34,7 @@ impl Tests<'_> {
 
 /// Carries out the command and returns the exit code.
 pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
-    let mut work = Work::new(context, "find", &flags.common);
+    let mut work = PathCommand::new(context, "find", &flags.common);
     let quoting = work.quoting(flags.print0);
     let tests = Tests {
         flags,

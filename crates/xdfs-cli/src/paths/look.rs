@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use jiff::tz::TimeZone;
 use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind};
 
+use super::command::{InFlight, PathCommand, stat as look_at, unexpected};
 use super::json::{PathRecord, kind_word};
 use super::mode::mode_text;
 use super::operand::{Operand, join};
@@ -12,7 +13,6 @@ use super::quote::Quoting;
 use super::text::{align, human};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, List as _};
-use super::work::{InFlight, Work, stat as look_at, unexpected};
 use crate::context::Context;
 use crate::flags::{LsFlags, StatFlags};
 
@@ -48,7 +48,7 @@ struct Directory {
 
 /// Carries out `xdfs ls` and returns the exit code.
 pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
-    let mut work = Work::new(context, "ls", &flags.common);
+    let mut work = PathCommand::new(context, "ls", &flags.common);
     let mut look = Look {
         flags,
         quoting: work.quoting(flags.zero),
@@ -108,7 +108,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     work.finish()
 }
 
-fn say(work: &mut Work, operand: &str, item: &Item) {
+fn say(work: &mut PathCommand, operand: &str, item: &Item) {
     let target = item.target.as_deref();
     work.say(PathRecord::entry(
         operand,
@@ -132,7 +132,7 @@ fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fa
 }
 
 /// Lists a directory, and those in it if that is wanted. Faults are reported here.
-fn list(work: &mut Work, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) {
+fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) {
     let client = match work.client(operand) {
         Ok(client) => client,
         Err(fault) => return work.fault(Some(&operand.text), &fault),
@@ -224,7 +224,7 @@ impl Look<'_> {
     }
 
     /// What stands before the names in a directory.
-    fn heading(&mut self, work: &mut Work, path: &[u8]) {
+    fn heading(&mut self, work: &mut PathCommand, path: &[u8]) {
         if self.headed {
             let gap = if self.begun { "\n" } else { "" };
             let name = self.quoting.write(path);
@@ -235,7 +235,7 @@ impl Look<'_> {
         self.begun = true;
     }
 
-    fn lines(&self, work: &mut Work, items: &[Item]) {
+    fn lines(&self, work: &mut PathCommand, items: &[Item]) {
         let names: Vec<Vec<u8>> = items.iter().map(|item| self.name(item)).collect();
         let end: &[u8] = if self.flags.zero { b"\0" } else { b"\n" };
         let columns = if self.flags.long {
@@ -285,7 +285,7 @@ impl Look<'_> {
 
 /// Carries out `xdfs stat` and returns the exit code.
 pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
-    let mut work = Work::new(context, "stat", &flags.common);
+    let mut work = PathCommand::new(context, "stat", &flags.common);
     let quoting = work.quoting(false);
     let zone = TimeZone::system();
     work.each(&flags.urls, |work, operand| {

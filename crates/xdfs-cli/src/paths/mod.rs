@@ -1,12 +1,13 @@
 //! The commands about paths on servers.
 //!
-//! What is common to them is in [`work`]: sessions, output, failures. [`walk`] goes through trees.
-//! The rest is one file for what is looked at or changed together, and small pure parts: names as
-//! text ([`quote`]), permissions ([`mode`]), times ([`time`]), patterns ([`glob`]), values of
-//! flags ([`criteria`]).
+//! What is common to them is in [`command`]: sessions, output, failures. [`walk`] goes through
+//! trees. The rest is one file for what is looked at or changed together, and small pure parts:
+//! names as text ([`quote`]), permissions ([`mode`]), times ([`time`]), patterns ([`glob`]), values
+//! of flags ([`criteria`]).
 
 mod access;
 mod change;
+mod command;
 pub(crate) mod criteria;
 mod find;
 pub(crate) mod glob;
@@ -19,7 +20,6 @@ mod space;
 mod text;
 pub(crate) mod time;
 mod walk;
-mod work;
 
 pub(crate) use access::{chmod, chown};
 pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 
+use super::command::{PathCommand, stat, unexpected};
 use super::json::{PathBody, PathRecord, SpaceBody, SumBody, UsageBody};
 use super::operand::last_part;
 use super::text::{align, space};
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
-use super::work::{Work, stat, unexpected};
 use crate::context::Context;
 use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
 use crate::json::Digest;
@@ -27,7 +27,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         resume: false,
         ..TransferOptions::default()
     };
-    let mut work = Work::new(context, "cat", &common).with_transfers();
+    let mut work = PathCommand::new(context, "cat", &common).with_transfers();
     // One after the other: they share standard output.
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
@@ -42,7 +42,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
 
 /// Carries out `xdfs sum` and returns the exit code.
 pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
-    let mut work = Work::new(context, "sum", &flags.common);
+    let mut work = PathCommand::new(context, "sum", &flags.common);
     let quoting = work.quoting(false);
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
@@ -76,7 +76,7 @@ pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
 
 /// Carries out `xdfs df` and returns the exit code.
 pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
-    let mut work = Work::new(context, "df", &flags.common);
+    let mut work = PathCommand::new(context, "df", &flags.common);
     let quoting = work.quoting(false);
     let unit = if flags.human_readable {
         "Size"
@@ -140,7 +140,7 @@ fn percent(used: u64, available: u64) -> String {
 
 /// Carries out `xdfs du` and returns the exit code.
 pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
-    let mut work = Work::new(context, "du", &flags.common);
+    let mut work = PathCommand::new(context, "du", &flags.common);
     let quoting = work.quoting(false);
     // Files with several names that were counted, by file system and number.
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
@@ -153,7 +153,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
             path,
             depth: 0,
         };
-        let tell = |work: &mut Work, found: &WalkEntry, bytes: u64| {
+        let tell = |work: &mut PathCommand, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {
                 return;
             }

@@ -140,7 +140,7 @@ impl Destination<'_> {
         Ok(self.give_name(unnamed)?.unwrap_or(Named::New))
     }
 
-    /// The first part of [`Self::file`]: the file has no name yet, or a hidden one.
+    /// The first part of [`Self::file`]: the file then has no name, or a hidden one.
     pub(super) fn write(
         &self,
         bytes: Bytes<'_>,
@@ -159,7 +159,7 @@ impl Destination<'_> {
                 Err(error) => return Err(Problem::io(&error)),
             }
         }
-        // It would be found out in the end, but need not be written then.
+        // The name would be refused in the end; this avoids writing the file first.
         if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
             return Err(self.taken());
         }
@@ -175,11 +175,12 @@ impl Destination<'_> {
         Ok(Unnamed { file, hidden })
     }
 
-    /// The second part. `None` if no file without a name can get one here: it is gone then.
+    /// The second part of [`Self::file`]. `None` if a file without a name can't get one here; its
+    /// content is lost then.
     pub(super) fn give_name(&self, unnamed: Unnamed) -> Result<Option<Named>, Problem> {
         let Unnamed { file, hidden } = unnamed;
         if let Some(hidden) = hidden {
-            // Some systems rename no file that is open.
+            // Some systems can't rename open files.
             let locked = cfg!(unix).then_some(file);
             let renamed = self.rename(&hidden).map(Some);
             drop(locked);

@@ -37,7 +37,7 @@ pub(in super::super) fn write(
         return Err(fault.path(root));
     }
     let limits = Limits::default();
-    // As a whole first, so that nothing is done of a pack that is damaged.
+    // Decode the whole pack first, so that nothing is written of a damaged one.
     for entry in PackReader::new(pack, &limits) {
         entry.map_err(|error| undecodable(root, &error))?;
     }

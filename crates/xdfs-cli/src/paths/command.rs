@@ -1,4 +1,4 @@
-//! What every command about paths does: sessions, output, failures, the exit code.
+//! The parts common to all path commands: sessions, output, failures, the exit code.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,21 +20,21 @@ use crate::interrupt::Interrupt;
 use crate::report::unwritten;
 use crate::serve::start_log;
 
-/// How often the wish to stop is looked at while a transfer goes on.
+/// The interval between two checks for an interrupt during a transfer.
 const TICK: Duration = Duration::from_millis(100);
-/// Calls that are made before the first of them is answered.
+/// Pending calls at once.
 const CALLS_AHEAD: usize = 64;
 
-/// A command about paths while it is carried out.
-pub(crate) struct Work {
+/// A running path command.
+pub(crate) struct PathCommand {
     command: &'static str,
     json: bool,
     security: SecurityFlags,
     console: Console,
     out: BufWriter<Stdout>,
-    /// Nobody reads what is printed any more, or it can't be written.
+    /// Standard output is closed, or can't be written.
     unread: bool,
-    /// Why it can't be written; told at the end.
+    /// The fault of standard output, reported at the end.
     unwritten: Option<Fault>,
     context: Context,
     clients: Vec<(RemotePlace, SharedClient)>,
@@ -46,7 +46,7 @@ pub(crate) struct Work {
     interrupt: Interrupt,
 }
 
-/// An answer that doesn't belong to its call.
+/// The fault of an answer of the wrong kind.
 pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
     Fault::new(
         Code::ProtocolViolation,
@@ -56,7 +56,7 @@ pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
     .path(path)
 }
 
-impl Work {
+impl PathCommand {
     /// Begins a command.
     pub(crate) fn new(context: &Context, command: &'static str, flags: &PathFlags) -> Self {
         start_log(flags.output().log_level());
@@ -76,7 +76,7 @@ impl Work {
             exit: 0,
             interrupt: Interrupt::default(),
         };
-        // Nothing is worth saving here: a signal ends the program, or the command, at once.
+        // There is nothing to save: a signal ends the program, or the command, at once.
         match context.interrupt() {
             Ok(interrupt) => work.interrupt = interrupt,
             Err(fault) => work.fault(None, &fault),
@@ -84,7 +84,7 @@ impl Work {
         work
     }
 
-    /// The same, with sessions that carry the content of files.
+    /// Uses as many channels as transfers need.
     pub(crate) fn with_transfers(mut self) -> Self {
         self.channels = None;
         self
@@ -95,7 +95,7 @@ impl Work {
         self.json
     }
 
-    /// Whether going on makes no sense: nobody reads what is printed, or the user wants to stop.
+    /// Whether to stop: standard output is closed, or the user has interrupted the command.
     pub(crate) fn is_over(&self) -> bool {
         self.unread || self.interrupt.requested()
     }
@@ -142,7 +142,7 @@ impl Work {
         Ok(client)
     }
 
-    /// Does something for each of the operands, whatever comes of the others.
+    /// Runs `act` for each operand, even if others fail.
     pub(crate) fn each(
         &mut self,
         words: &[OsString],
@@ -156,14 +156,14 @@ impl Work {
         }
     }
 
-    /// Does something for one operand.
+    /// Runs `act` for one operand.
     pub(crate) fn one(&mut self, text: &str, act: impl FnOnce(&mut Self) -> Result<(), Fault>) {
         self.operands += 1;
         let failed = self.failed;
         if let Err(fault) = act(self) {
             self.fault(Some(text), &fault);
         }
-        // What failed in a tree counts once.
+        // Several failures in a tree count once.
         self.failed = self.failed.min(failed + 1);
         self.tell_first_use();
     }
@@ -176,12 +176,12 @@ impl Work {
         }
     }
 
-    /// Something failed, and the rest goes on.
+    /// Reports a failure; the command goes on.
     pub(crate) fn fault(&mut self, operand: Option<&str>, fault: &Fault) {
         self.tell_first_use();
         self.failed += 1;
         if self.interrupt.requested() {
-            // What fails then fails by that; it is told once, at the end.
+            // Failures after an interrupt are its consequence, which is reported once, at the end.
             return;
         }
         if self.exit == 0 {
