@@ -471,7 +471,7 @@ mod tests {
         })
         .unwrap();
         for wanted in [
-            "## 2874 files, 147 MB, tmpfs to tmpfs, far away\n",
+            "## 2874 files, 147 MB, tmpfs to tmpfs, over a long path\n",
             "## 1000000 empty files",
             "| up | **xdfs insecure** | 0.500 | 2000 | 2000.0 | 0.50 | 0.00 | 10.2 | 20.5 | 0.00 \
              | 1 |",

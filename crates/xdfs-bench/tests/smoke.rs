@@ -68,7 +68,7 @@ fn a_quick_run_of_everything() {
         "over a private channel",
         "Opening 1000 channels",
         "1000 files, 4 MB",
-        "far away",
+        "over a long path",
         "empty files",
     ] {
         assert!(
