@@ -202,7 +202,7 @@ impl CallWorkers {
     /// Queues a call.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn submit(&mut self, work: Work) -> Result<(), Fault> {
         let count = self.workers.len();
         if count < THREADS_MAX && self.running.len() >= count {

@@ -1,8 +1,8 @@
-//! What the engine takes from outside: time, threads and random bytes. (Channels come from the
-//! driver stacks that it is given.)
+//! The environment of the engine: time, threads and random bytes. (Channels come from driver
+//! stacks.)
 //!
-//! Nothing else of the crate asks the system for these, so that whole sessions run in one thread
-//! by a clock of the caller. [`System`] is what programs use.
+//! The rest of the crate does not ask the system for these, so whole sessions can run in one thread
+//! with a simulated clock. Programs use [`System`].
 
 use std::fmt;
 use std::io;
@@ -16,46 +16,46 @@ use xdfs_sys::poll::{Event, Notifier};
 
 use crate::command::WAKE;
 
-/// Makes the task of a worker, in the worker's thread.
+/// Creates the task of a worker, in the worker's thread.
 pub type MakeTask = Box<dyn FnOnce() -> Box<dyn Task> + Send>;
 
-/// What comes from outside.
+/// Time, threads and random bytes.
 pub trait Environment: Send + Sync + fmt::Debug {
     /// The time.
     fn now(&self) -> Instant;
 
-    /// Starts a worker called `name`: it makes its task and drives it to its end.
+    /// Starts a worker called `name`, which creates its task and drives it to its end.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     fn start(&self, name: &str, make: MakeTask) -> io::Result<()>;
 
-    /// Fills `bytes` with what nobody can guess.
+    /// Fills `bytes` with unpredictable random bytes.
     ///
     /// # Errors
-    /// The system has no source of it.
+    /// The system has no source of randomness.
     fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()>;
 }
 
-/// Work that goes on in turns. Whoever drives it calls [`Task::turn`] and does what that returns.
+/// Work that is done in turns. Its driver calls [`Task::turn`] and follows the result.
 pub trait Task {
-    /// Does what can be done now. It may take the time of one piece of work, and waits for nobody.
+    /// Does everything that can be done now, without waiting.
     fn turn(&mut self) -> Turn;
 
-    /// Waits until a turn may have something to do, or until the time is over; `false` if it is
-    /// over and nothing has come.
+    /// Waits until a turn may have something to do, or until the timeout. Returns `false` after a
+    /// timeout without an event.
     fn wait(&mut self, timeout: Option<Duration>) -> bool;
 }
 
-/// What follows a turn.
+/// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Turn {
-    /// Another turn, at once.
+    /// Call the next turn at once.
     Again,
-    /// Nothing more: the task is dropped.
+    /// The task has ended: drop it.
     Ended,
-    /// Nothing can be done before something happens, or this time is over.
+    /// Wait for an event, or for this time.
     Wait(Option<Duration>),
 }
 
@@ -64,7 +64,7 @@ pub enum Turn {
 pub struct System;
 
 impl System {
-    /// It, to be shared.
+    /// A shared instance.
     #[must_use]
     pub fn shared() -> Arc<dyn Environment> {
         Arc::new(Self)
@@ -79,7 +79,7 @@ impl Environment for System {
 
     fn start(&self, name: &str, make: MakeTask) -> io::Result<()> {
         let builder = thread::Builder::new().name(name.into());
-        // Whoever started the worker learns of its end by `Worker`.
+        // `Worker` reports its end.
         builder.spawn(move || run(&mut *make())).map(drop)
     }
 
@@ -117,12 +117,12 @@ pub(crate) fn receive<T>(
     }
 }
 
-/// A worker that was started.
+/// A started worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Worker(Arc<AtomicBool>);
 
 impl Worker {
-    /// Starts a worker, and has `notifier` told of its end.
+    /// Starts a worker whose end wakes `notifier`.
     pub(crate) fn start<T: Task + 'static>(
         environment: &dyn Environment,
         name: &'static str,
@@ -143,13 +143,13 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Whether it has ended and holds nothing any more.
+    /// Whether it has ended and released everything.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-/// A task whose end is told when it is dropped.
+/// A task whose end is reported when it is dropped.
 struct Watched<T> {
     task: T,
     /// Dropped after the task.
@@ -182,7 +182,7 @@ impl Drop for End {
     }
 }
 
-/// Wakes whoever waits at the poller of `notifier`.
+/// Wakes the poller of `notifier`.
 pub(crate) fn wake(notifier: &Notifier) {
     notifier.notify(Event {
         token: WAKE,

@@ -1,5 +1,5 @@
-//! Reads a source that can only be read from front to back, such as standard input, in a thread
-//! of its own, so that a slow producer never holds up the pipeline.
+//! Reads a source that can only be read in order, such as standard input, in a thread of its own,
+//! so that a slow producer never blocks the pipeline.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
@@ -20,27 +20,27 @@ const READ: &str = "read the source";
 #[derive(Debug)]
 pub(crate) struct Feeder {
     blocks: Receiver<Result<Vec<u8>, Fault>>,
-    /// Came when it was looked whether there is one.
+    /// A block that [`Self::is_ready`] has received.
     next: Option<Result<Vec<u8>, Fault>>,
     ended: bool,
 }
 
-/// What a feeder has at the moment.
+/// The result of polling a feeder.
 #[derive(Debug)]
 pub(crate) enum FeederPoll {
-    /// The next block; shorter than asked for only at the end.
+    /// The next block; shorter than requested only at the end.
     Block(Vec<u8>),
     /// The source has ended, without further bytes.
     End,
-    /// Nothing yet; the pipeline is woken when there is.
+    /// No block yet; the pipeline is woken when there is one.
     Wait,
 }
 
 impl Feeder {
-    /// Starts to read blocks of `block_size` bytes, with `ids` if there are some.
+    /// Starts to read blocks of `block_size` bytes, with the session's `ids`.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn start(
         environment: &dyn Environment,
         source: Box<dyn Source>,
@@ -54,7 +54,7 @@ impl Feeder {
             source,
             block_size,
             offset: 0,
-            // Told in place of a block, and nothing follows.
+            // Sent in place of a block; nothing follows.
             waiting: assume_ids(ids.as_ref()).err().map(Err),
             blocks: sender,
             notifier,
@@ -69,7 +69,7 @@ impl Feeder {
         })
     }
 
-    /// Whether [`Self::next`] has something to tell.
+    /// Whether [`Self::next`] returns something other than [`FeederPoll::Wait`].
     pub(crate) fn is_ready(&mut self) -> bool {
         if !self.ended && self.next.is_none() {
             match self.blocks.try_recv() {
@@ -93,7 +93,7 @@ impl Feeder {
             Ok(Ok(block)) => Ok(FeederPoll::Block(block)),
             Ok(Err(fault)) => Err(fault),
             Err(TryRecvError::Empty) => Ok(FeederPoll::Wait),
-            // The end would have been told.
+            // A regular end is an empty block.
             Err(TryRecvError::Disconnected) => {
                 let cause = "the thread that reads it is gone";
                 Err(Fault::new(Code::Internal, READ, cause))
@@ -102,13 +102,13 @@ impl Feeder {
     }
 }
 
-/// Reads until the end, an error, or until nobody wants the blocks any more.
+/// Reads until the end or an error, or until the feeder is dropped.
 #[derive(Debug)]
 struct FeederTask {
     source: Box<dyn Source>,
     block_size: usize,
     offset: u64,
-    /// A block, or why there is none, for which there was no room yet.
+    /// A block or fault that waits for room.
     waiting: Option<Result<Vec<u8>, Fault>>,
     blocks: SyncSender<Result<Vec<u8>, Fault>>,
     notifier: Notifier,
@@ -125,8 +125,7 @@ impl FeederTask {
         Ok(block)
     }
 
-    /// What follows a block that was taken. The end is told as an empty block, also after a short
-    /// one.
+    /// Continues after a block was sent. The end is an empty block, also after a short one.
     fn sent(&mut self, length: Option<usize>) -> Turn {
         wake(&self.notifier);
         match length {

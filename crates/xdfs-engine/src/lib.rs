@@ -1,17 +1,17 @@
 //! The parallel I/O dispatcher (PIOD): one [`pipeline`] thread a session drives all its channels
 //! by event dispatch, with one file handle a file and no locks on the data path.
 //!
-//! - [`pipeline`]: the session's thread. Events go into the machines of `xdfs-proto`, what comes
-//!   out of them is done here.
+//! - [`pipeline`]: the session's thread. It passes events to the machines of `xdfs-proto` and
+//!   executes their outputs.
 //! - `storage`: the thread that writes what a session receives, and makes it durable.
 //! - `call_workers`: the threads that answer its calls about paths and files; `store_workers`:
 //!   those that read and write packs of small files, and open sources and sinks of slow stores.
 //! - `files`: open files and locks.
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
-//! - [`environment`]: time and threads, which come from outside.
+//! - [`environment`]: time, threads and random bytes.
 //! - [`kernel`]: how a pipeline waits; replaceable.
-//! - [`mailbox`]: the way back to whoever started a transfer or made a call.
-//! - [`security`]: what it asks of xSec at each end.
+//! - [`mailbox`]: the queue of events to the user of a transfer or a call.
+//! - [`security`]: the traits by which peers authenticate.
 //!
 //! The crate is used by `xdfs`, which gives it a friendlier face.
 

@@ -1,7 +1,7 @@
-//! The way back from a session to its user: an unbounded channel that can be waited for by a
-//! thread, for a time or for good, and by a task of any asynchronous runtime.
+//! The queue of events from a session to its user: unbounded, and readable by a thread, with or
+//! without a timeout, or by a task of any asynchronous runtime.
 //!
-//! It is the channel of the standard library and the waker of whoever polled last. A mailbox has
+//! It combines a channel of the standard library with the waker of the latest poll. A mailbox has
 //! one reader: either a thread that blocks, or a task that polls.
 
 use std::sync::mpsc::{self, RecvError, RecvTimeoutError, SendError};
@@ -34,12 +34,12 @@ impl Waiting {
 /// Puts messages into a mailbox.
 #[derive(Debug)]
 pub struct Sender<T> {
-    // `None` only while it is dropped.
+    // `None` only during the drop.
     messages: Option<mpsc::Sender<T>>,
     waiting: Arc<Waiting>,
 }
 
-/// Where messages arrive.
+/// Receives messages.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     messages: mpsc::Receiver<T>,
@@ -63,7 +63,7 @@ pub fn mailbox<T>() -> (Sender<T>, Mailbox<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Puts a message in, and wakes whoever waits for one.
+    /// Sends a message, and wakes the reader.
     ///
     /// # Errors
     /// The message, if the mailbox is gone.
@@ -88,7 +88,7 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // First, so that who is woken sees that nothing more comes.
+        // Before the wake-up, so that the reader sees the end.
         self.messages = None;
         self.waiting.wake();
     }
@@ -115,7 +115,7 @@ impl<T> Mailbox<T> {
     /// task is woken when one may have come.
     #[must_use = "nothing is woken for a message that was there"]
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        // Before the look, so that what comes after it is heard.
+        // Before the check, so that a message after it wakes the task.
         self.waiting.set(context.waker());
         match self.messages.try_recv() {
             Ok(message) => Poll::Ready(Some(message)),

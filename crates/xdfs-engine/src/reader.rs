@@ -1,5 +1,5 @@
-//! Reads a source that takes long, such as one behind a network, in a thread of its own: a few
-//! blocks ahead of what channels take, so that it holds up no other file of the session.
+//! Reads a slow source, such as one behind a network, in a thread of its own and a few blocks
+//! ahead, so that it delays no other file of the session.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
 use crate::security::assume_ids;
 
-/// Blocks that are read, or were and wait for a channel.
+/// Blocks that are being read or wait for a channel.
 const AHEAD: usize = 4;
 const READ: &str = "read the source";
 
-/// What the thread is asked.
+/// A request to the thread.
 #[derive(Debug)]
 enum ReaderRequest {
-    /// An extent, which begins at this offset of the source.
+    /// Read an extent at this offset of the source.
     Read(Extent, u64),
-    /// Whether the source is unchanged.
+    /// Check that the source is unchanged.
     Verify,
 }
 
-/// What the thread has found.
+/// A result of the thread.
 #[derive(Debug)]
 enum ReaderResult {
-    /// The bytes of an extent, fewer only at the end of the source, and how long they took.
+    /// The bytes of an extent, fewer only at the end of the source, and the duration of the read.
     Block(Extent, Vec<u8>, Duration),
     /// The source is unchanged.
     Unchanged,
 }
 
-/// What became of a question.
+/// An event of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReaderEvent {
-    /// An extent can be [taken](SlowReader::next); it took so long to read.
+    /// An extent can be [taken](SlowReader::next); holds the duration of the read.
     Read(Duration),
     /// The source is unchanged.
     Unchanged,
 }
 
-/// The pipeline's end.
+/// The pipeline's side of the reader.
 #[derive(Debug)]
 pub(crate) struct SlowReader {
     questions: mpsc::Sender<ReaderRequest>,
@@ -56,18 +56,18 @@ pub(crate) struct SlowReader {
     ready: VecDeque<(Extent, Vec<u8>)>,
     /// Extents that are being read.
     reading: usize,
-    /// Bytes that are being read, or were and wait for a channel.
+    /// Bytes that are being read or wait for a channel.
     held_bytes: u64,
     is_verifying: bool,
     ahead: usize,
 }
 
 impl SlowReader {
-    /// Starts to read with `ids` if there are some. Where no length is known nothing is read ahead:
-    /// there may be nothing.
+    /// Starts the thread, with the session's `ids`. A source of unknown length is not read ahead,
+    /// since it may end.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn start(
         environment: &Arc<dyn Environment>,
         source: Box<dyn Source>,
@@ -147,7 +147,7 @@ impl SlowReader {
         })
     }
 
-    /// Bytes that are being read, or were and wait for a channel.
+    /// Bytes that are being read or wait for a channel.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }

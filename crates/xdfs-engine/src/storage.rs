@@ -510,7 +510,7 @@ impl Storage {
     /// Takes a sink, and chooses once which thread does its jobs.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn attach(
         &mut self,
         file: FileId,

@@ -306,7 +306,7 @@ impl StoreWorkers {
     /// Queues the making of a pack.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn submit_read_pack(
         &mut self,
         file: FileId,
@@ -325,7 +325,7 @@ impl StoreWorkers {
     /// Queues the writing of a pack.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn submit_write_pack(
         &mut self,
         file: FileId,
@@ -337,7 +337,7 @@ impl StoreWorkers {
     /// Queues the opening of a source.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn submit_open_source(
         &mut self,
         file: FileId,
@@ -350,7 +350,7 @@ impl StoreWorkers {
     /// Queues the opening of a sink, or in a dry run its check.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread can't be started.
     pub(crate) fn submit_open_sink(
         &mut self,
         file: FileId,

@@ -76,7 +76,7 @@ pub enum Output {
         digest: DigestValue,
         /// Share of the sender's time spent waiting for its store, in thousandths.
         store_wait_permille: u16,
-        /// Of a pack, what wasn't carried out.
+        /// For a pack: the entries that failed.
         failures: Failures,
     },
     /// A region of zeros, for which no payload comes. The file must read as zeros there, even where

@@ -83,7 +83,7 @@ pub enum Output {
         retransmitted_bytes: u64,
         /// Share of the receiver's time spent waiting for its store, in thousandths.
         store_wait_permille: u16,
-        /// Of a pack, what wasn't carried out.
+        /// For a pack: the entries that failed.
         failures: Failures,
     },
     /// Send this frame on any open channel. The machine has no clock, so the caller sets

@@ -31,8 +31,7 @@ impl<K: Kernel> Pipeline<K> {
                 Command::BreakChannel => {
                     let last = self.channels.open().last();
                     if let Some((slot, _)) = last {
-                        let fault =
-                            Fault::new(Code::ConnectionLost, "", "it was broken on command");
+                        let fault = Fault::new(Code::ConnectionLost, "", "it was broken on order");
                         self.channel_gone(slot, Some(&fault));
                     }
                 }

@@ -449,7 +449,7 @@ pub struct Published {
     pub digest: DigestValue,
     /// Share of the time that the receiver spent waiting for its store, in thousandths.
     pub store_wait_permille: u16,
-    /// Of a pack, what wasn't carried out.
+    /// For a pack: the entries that failed.
     pub failures: Failures,
 }
 

@@ -107,7 +107,7 @@ impl Destination<'_> {
         named
     }
 
-    /// Likewise of something that only gets its name when it was `apply_metadata`ed.
+    /// Likewise, but applies the metadata before the entry gets its name.
     pub(super) fn make_with_metadata(
         &self,
         make: impl FnMut(&[u8]) -> io::Result<()>,
@@ -121,9 +121,9 @@ impl Destination<'_> {
         self.rename(&hidden)
     }
 
-    /// Writes a file, has it `apply_metadata`ed, and gives it its name. `nameless` is whether files
-    /// without a name can be made here, as far as that is known. The file is made with `mode`, or
-    /// what the rules of the process leave of it: `apply_metadata` is told which it has.
+    /// Writes a file, applies its metadata, and gives it its name. `nameless` says whether this
+    /// directory supports files without a name, as far as is known. The file is created with `mode`
+    /// under the umask of the process; `apply_metadata` gets the resulting mode.
     pub(super) fn file(
         &self,
         bytes: Bytes<'_>,
