@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
-use xdfs_engine::{DownloadSpec, TransferSpec, Outcome, PackSource, Spares, TransferEvent, UploadSpec};
+use xdfs_engine::{
+    DownloadSpec, Outcome, PackSource, Spares, TransferEvent, TransferSpec, UploadSpec,
+};
 use xdfs_proto::frame::Resume;
-use xdfs_proto::pack::{Content, Entry, Preserve, Metadata, PACK_BYTES_MAX, PackRequest, PackWriter};
+use xdfs_proto::pack::{
+    Content, Entry, Metadata, PACK_BYTES_MAX, PackRequest, PackWriter, Preserve,
+};
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry};
 use xdfs_sim::World;
 use xdfs_sim::store::SimStore;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
-use xdfs_engine::{CallSpec, CallPart, Command, Commands};
+use xdfs_engine::{CallPart, CallSpec, Command, Commands};
 use xdfs_proto::file::{Extent, FileAnswer, FileCall, FileFlags, FileOwner};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry};
 use xdfs_proto::{Code, Fault, Side};
