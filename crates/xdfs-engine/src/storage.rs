@@ -52,8 +52,14 @@ pub(crate) enum StorageJob {
     Detach(FileId),
     /// Close the sink and delete its content.
     Discard(FileId),
-    /// All bytes of this fragment are written and verified.
-    Held { file: FileId, fragment: Fragment },
+    /// All bytes of this fragment are written and verified. One that came in the clear may have
+    /// been changed on its way: the journal gets it when the digest of the file agrees, since an
+    /// attempt that resumed it would take its state for the sender's.
+    Held {
+        file: FileId,
+        fragment: Fragment,
+        clear: bool,
+    },
     /// Publish the file.
     Publish { file: FileId, length: u64 },
     /// The region is a hole. Sinks that take bytes in order only get zeros written.
@@ -93,6 +99,8 @@ struct OpenSink {
     durable_sink: bool,
     /// Fragments written since the last checkpoint.
     fresh: FragmentMap,
+    /// Fragments that came in the clear, which no checkpoint records.
+    clear: FragmentMap,
     fresh_bytes: u64,
     durable_bytes: u64,
     checkpoint_at: Instant,
@@ -170,6 +178,7 @@ impl Writer {
                     durable_sink: sink.capabilities().durable,
                     sink,
                     fresh: FragmentMap::new(kind),
+                    clear: FragmentMap::new(kind),
                     fresh_bytes: 0,
                     durable_bytes: resumed,
                     checkpoint_at: self.environment.now(),
@@ -193,11 +202,19 @@ impl Writer {
                     }
                 }
             }
-            StorageJob::Held { file, fragment } => {
+            StorageJob::Held {
+                file,
+                fragment,
+                clear,
+            } => {
                 let Some(open) = self.sinks.get_mut(&file) else {
                     return;
                 };
                 if !open.durable_sink {
+                    return;
+                }
+                if clear {
+                    let _ = open.clear.insert(fragment);
                     return;
                 }
                 open.fresh_bytes += fragment.range.len();
@@ -214,7 +231,8 @@ impl Writer {
                     return;
                 };
                 let start = self.environment.now();
-                let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
+                let fresh = open.fresh.fragments().chain(open.clear.fragments());
+                let fresh: Vec<Fragment> = fresh.copied().collect();
                 let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
                 let busy = open.busy + (self.environment.now() - start);

@@ -455,8 +455,12 @@ impl<K: Kernel> Pipeline<K> {
         }
         let new = self.receiver.end_block(index, header, fragment, wrong);
         if let (true, Some(fragment)) = (new, fragment) {
-            self.storage
-                .submit(file, StorageJob::Held { file, fragment });
+            let held = StorageJob::Held {
+                file,
+                fragment,
+                clear: header.clear,
+            };
+            self.storage.submit(file, held);
         }
     }
 

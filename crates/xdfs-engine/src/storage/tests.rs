@@ -130,8 +130,12 @@ fn a_panic_is_a_fault_of_its_file() {
                 let mut hasher = BlockHasher::new(DigestKind::None, false, 0);
                 hasher.update(b"x");
                 let fragment = hasher.finish(bad).1;
-                let file = bad;
-                storage.submit(bad, StorageJob::Held { file, fragment });
+                let held = StorageJob::Held {
+                    file: bad,
+                    fragment,
+                    clear: false,
+                };
+                storage.submit(bad, held);
             }
             if broken == Broken::Write {
                 let write = StorageJob::Write {

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use xdfs::{Code, DigestKind, LocalPlace, SyncOptions, TreeEvent, TreeOptions, TreeResult};
+use xdfs::security::Level;
+use xdfs::{Client, Code, DigestKind, LocalPlace, SyncOptions, TreeEvent, TreeOptions, TreeResult};
 use xdfs_proto::FileId;
 use xdfs_proto::digest::BlockHasher;
 
-use crate::world::{Visit, World, assert_same, finish};
+use crate::world::{Visit, World, assert_same, finish, wait_for_bytes};
 
 /// What private things say, over and over: what is small, what things are called, where links lead.
 const SECRET: &[u8] = b"nobody-should-see-this";
@@ -257,6 +258,47 @@ fn a_large_file_is_not_published_when_it_was_changed() {
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
     assert!(forger.forged() > 0 && !target.exists());
     forger.saw_nothing_private();
+}
+
+/// What was changed on its way and cut off isn't taken for the file by an attempt that goes on from
+/// it, even one that nobody changes: the sender takes the states of what is resumed for its own.
+#[test]
+fn what_came_in_the_clear_is_not_resumed() {
+    let bytes = content(MARK, 8 * LARGE_BYTES);
+    for is_upload in [true, false] {
+        for is_clear_again in [true, false] {
+            let (world, forger, visit) = scene();
+            let (here, there) = (world.path("client/file"), world.path("root/file"));
+            let (source, target) = if is_upload {
+                (&here, &there)
+            } else {
+                (&there, &here)
+            };
+            fs::write(source, &bytes).unwrap();
+            let place = LocalPlace::Path(here.clone());
+            let begin = |client: &Client, visit: &Visit| match is_upload {
+                true => client.upload(&place, b"file", &visit.transfer()),
+                false => client.download(b"file", &place, &visit.transfer()),
+            };
+            let client = visit.connect().unwrap();
+            let mut transfer = begin(&client, &visit.clone().rate(16 << 20)).unwrap();
+            wait_for_bytes(&mut transfer, 4 << 20);
+            transfer.cancel();
+            let fault = finish(transfer).unwrap_err();
+            assert_eq!(fault.code, Code::Cancelled, "{fault}");
+            assert!(forger.forged() > 0 && !target.exists());
+
+            let mut honest = visit.at(world.addr);
+            if !is_clear_again {
+                honest.options.security.as_mut().unwrap().level = Level::Private;
+            }
+            let client = honest.connect().unwrap();
+            let result = finish(begin(&client, &honest).unwrap()).unwrap();
+            assert_same(source, target);
+            // What was private all the time is.
+            assert!(result.resumed_bytes <= 512 << 10, "{result:?}");
+        }
+    }
 }
 
 #[test]
