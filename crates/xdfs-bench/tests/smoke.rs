@@ -56,7 +56,7 @@ fn a_quick_run_of_everything() {
         String::from_utf8_lossy(&output.stderr),
     );
     assert!(output.status.success(), "{log}");
-    assert!(page.contains("A quick run"), "{page}");
+    assert!(page.contains("a quick run"), "{page}");
     for title in [
         "Memory to memory",
         "tmpfs to tmpfs",
