@@ -119,6 +119,8 @@ pub(crate) struct Channel {
     /// Its share of the user's channels (acceptor).
     pub(crate) guard: Option<PeerGuard>,
     pub(crate) readable: bool,
+    /// A part of a frame is there, and the rest hasn't come yet.
+    pub(crate) awaits_rest: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
     pub(crate) write_queued: bool,
@@ -160,6 +162,7 @@ impl Channel {
             stream,
             phase,
             readable: false,
+            awaits_rest: false,
             writable: false,
             read_queued: false,
             write_queued: false,

@@ -104,7 +104,8 @@ impl Channels {
         let Some(Some(channel)) = self.slots.get_mut(slot) else {
             return;
         };
-        let wants_read = channel.readable || (channel.is_open() && !channel.input.is_empty());
+        let has_input = !channel.input.is_empty() && !channel.awaits_rest;
+        let wants_read = channel.readable || (channel.is_open() && has_input);
         if wants_read && !channel.read_queued && !channel.starved && !channel.throttled {
             channel.read_queued = true;
             self.readable.push_back(slot);

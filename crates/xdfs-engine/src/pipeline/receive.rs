@@ -77,7 +77,15 @@ impl<K: Kernel> Pipeline<K> {
         self.bounds.are_open(self.now)
     }
 
+    /// Until more comes, what a channel has of a frame isn't looked at again.
+    fn set_awaits_rest(&mut self, slot: usize, awaits_rest: bool) {
+        if let Some(channel) = self.channels.get_mut(slot) {
+            channel.awaits_rest = awaits_rest;
+        }
+    }
+
     fn receive_turn(&mut self, slot: usize) {
+        self.set_awaits_rest(slot, false);
         let mut turn = 0;
         while turn < TURN_BYTES {
             match self.receive_step(slot) {
@@ -87,7 +95,10 @@ impl<K: Kernel> Pipeline<K> {
                         self.timers.heard(self.now);
                     }
                 }
-                Ok(ReadOutcome::Blocked) => break,
+                Ok(ReadOutcome::Blocked) => {
+                    self.set_awaits_rest(slot, true);
+                    break;
+                }
                 Ok(ReadOutcome::Starved) => {
                     self.channels.starve(slot);
                     return;
