@@ -269,8 +269,8 @@ impl JournalWriter {
     }
 
     /// Whether claims should be made whatever else would be good to wait for.
-    pub(super) fn is_late(&self) -> bool {
-        Instant::now() >= self.due + GRACE
+    pub(super) fn is_late(&self, fresh: u64) -> bool {
+        Instant::now() >= self.due + GRACE || fresh >= FRESH_MAX
     }
 
     /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
@@ -545,4 +545,32 @@ fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
 fn version_of(claims: &[Claim], claim: Claim) -> Option<u64> {
     let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
     at.ok().map(|at| claims[at].version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_many_entries_wait_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = JournalPlace::new(folder.path(), [1; 32]);
+        let (journal, earlier) = place.open([2; 16], false).unwrap();
+        let writer = JournalWriter {
+            index: ResumeIndex {
+                header: *journal.header(),
+                journal: Arc::new(Mutex::new(journal)),
+                earlier: Arc::new(earlier),
+            },
+            claiming: None,
+            is_usable: true,
+            is_remote: true,
+            due: Instant::now() + Duration::from_secs(3600),
+            root: None,
+            is_durable: true,
+        };
+        let asked = [1, FRESH_MAX - 1, FRESH_MAX];
+        let answers = asked.map(|fresh| (writer.is_due(fresh), writer.is_late(fresh)));
+        assert_eq!(answers, [(false, false), (false, false), (true, true)]);
+    }
 }
