@@ -37,6 +37,8 @@ const BATCHES_WAITING: usize = 64;
 const PACKS_WAITING: usize = 4;
 /// What listings found and nobody took yet.
 const LISTED_WAITING: usize = 64;
+/// Steps that a dry run of a synchronisation found and nobody took yet.
+const STEPS_WAITING: usize = 1024;
 /// Most threads that read small files.
 const PACKERS_MAX: usize = 4;
 /// Directories that are listed at once on the server, on short paths and on long ones.
@@ -251,6 +253,10 @@ impl<'r, 'o> Moving<'r, 'o> {
             (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
             (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
             (false, _) => (1, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING),
+        };
+        let waiting = match provider {
+            Some(_) if run.options.dry_run => STEPS_WAITING,
+            _ => waiting,
         };
         let (sender, events) = mpsc::sync_channel(waiting);
         let feed = Feed {
@@ -485,7 +491,8 @@ impl<'r, 'o> Moving<'r, 'o> {
         if !writer.is_usable {
             tracker.forgo_claims();
         }
-        let (is_due, is_late) = (writer.is_due(tracker.fresh()), writer.is_late());
+        let fresh = tracker.fresh();
+        let (is_due, is_late) = (writer.is_due(fresh), writer.is_late(fresh));
         if is_due {
             self.start_finalizing()?;
             if self.finalizing.is_none() || is_late {
