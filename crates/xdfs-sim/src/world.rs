@@ -1,17 +1,17 @@
-//! What a run shares: time, chance, the network, and what happened.
+//! What a run shares: its course, the network, the workers, and what must not happen.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use xdfs_engine::Environment;
 use xdfs_engine::environment::MakeTask;
 
+use crate::course::Course;
 use crate::network::Network;
-use crate::random::{Random, mix};
 
 /// Where a task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,13 @@ pub(crate) struct Started {
     pub(crate) name: String,
 }
 
-/// Time, chance, the network and the workers of one run.
+/// The course, the network and the workers of one run.
 pub struct World {
     base: Instant,
-    now_ns: AtomicU64,
-    random: Mutex<Random>,
+    course: Course,
     started: Mutex<Vec<Started>>,
     network: Network,
-    trace: AtomicU64,
-    activity: AtomicU64,
     violations: Mutex<Vec<String>>,
-    faults: Mutex<BTreeMap<&'static str, u64>>,
     held: Arc<AtomicUsize>,
     refusals: AtomicU64,
 }
@@ -50,14 +46,10 @@ impl World {
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
             base: Instant::now(),
-            now_ns: AtomicU64::new(0),
-            random: Mutex::new(Random::new(seed)),
+            course: Course::new(seed),
             started: Mutex::default(),
             network: Network::default(),
-            trace: AtomicU64::new(seed),
-            activity: AtomicU64::new(0),
             violations: Mutex::default(),
-            faults: Mutex::default(),
             held: Arc::default(),
             refusals: AtomicU64::new(0),
         })
@@ -76,63 +68,9 @@ impl World {
         &self.network
     }
 
-    /// Time since the run began.
-    #[must_use]
-    pub fn time(&self) -> Duration {
-        Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
-    }
-
-    /// Moves the clock, which never goes back.
-    pub(crate) fn set_time(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap();
-        self.now_ns.fetch_max(time, Ordering::Relaxed);
-    }
-
-    /// Makes a choice.
-    pub fn choose<T>(&self, choose: impl FnOnce(&mut Random) -> T) -> T {
-        choose(&mut self.random.lock().unwrap())
-    }
-
     /// So many workers in a thousand can't be started.
     pub fn refuse_workers(&self, permille: u64) {
         self.refusals.store(permille, Ordering::Relaxed);
-    }
-
-    /// Adds to the trace.
-    pub fn note(&self, what: u64) {
-        let trace = self.trace.load(Ordering::Relaxed);
-        let time = self.now_ns.load(Ordering::Relaxed);
-        let trace = mix(trace ^ mix(what ^ time.rotate_left(32)));
-        self.trace.store(trace, Ordering::Relaxed);
-    }
-
-    /// Something changed that others may wait for.
-    pub fn act(&self, what: u64) {
-        self.activity.fetch_add(1, Ordering::Relaxed);
-        self.note(what);
-    }
-
-    /// How often something changed: a round without it is a quiet one.
-    pub(crate) fn activity(&self) -> u64 {
-        self.activity.load(Ordering::Relaxed)
-    }
-
-    /// A digest of everything that happened.
-    #[must_use]
-    pub fn trace(&self) -> u64 {
-        self.trace.load(Ordering::Relaxed)
-    }
-
-    /// Counts a fault that happens.
-    pub fn count(&self, fault: &'static str) {
-        *self.faults.lock().unwrap().entry(fault).or_default() += 1;
-        self.note(0xfa);
-    }
-
-    /// The faults that happened, by kind.
-    #[must_use]
-    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
-        self.faults.lock().unwrap().clone()
     }
 
     /// Tells what must not happen and did.
@@ -171,6 +109,14 @@ impl World {
     pub(crate) fn take_started_of(&self, host: Host) -> Vec<Started> {
         let mut started = self.started.lock().unwrap();
         started.extract_if(.., |one| one.host == host).collect()
+    }
+}
+
+impl Deref for World {
+    type Target = Course;
+
+    fn deref(&self) -> &Course {
+        &self.course
     }
 }
 

@@ -13,8 +13,8 @@ use xdfs_engine::{
 use xdfs_engine::{Task, Turn};
 use xdfs_proto::frame::Level;
 use xdfs_proto::{Fault, FileId};
-use xdfs_sim::network;
 use xdfs_sim::store::SimStore;
+use xdfs_sim::transport;
 use xdfs_sim::{Host, Random, Scheduler, World};
 
 use crate::setup::{Content, Settings, habits, weather};
@@ -221,7 +221,7 @@ impl Scenario {
     }
 
     fn serve(&mut self) -> Result<(), String> {
-        let listener = network::stack(&self.world).listen(&network::endpoint());
+        let listener = transport::stack(&self.world).listen(&transport::endpoint());
         let listener = listener.map_err(|error| error.to_string())?;
         let config = AcceptorConfig {
             listeners: vec![listener],
@@ -244,8 +244,8 @@ impl Scenario {
     /// Opens a session.
     fn connect(&mut self) -> Result<(), String> {
         let dial = Dial {
-            endpoints: vec![network::endpoint()],
-            stack: network::stack(&self.world),
+            endpoints: vec![transport::endpoint()],
+            stack: transport::stack(&self.world),
             channels: self.settings.channels,
             block_size: Some(self.settings.block_size),
             window: None,

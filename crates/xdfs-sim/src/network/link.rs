@@ -12,53 +12,53 @@ const GIVE_UP: Duration = Duration::from_secs(924);
 
 /// One channel.
 #[derive(Default)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// From the client to the server, and back.
-    pub(super) pipes: [Pipe; 2],
-    pub(super) is_broken: bool,
+    pub(crate) pipes: [Pipe; 2],
+    pub(crate) is_broken: bool,
     /// Nothing arrives any more, and nobody is told of anything before [`GIVE_UP`] is over.
-    pub(super) is_silent: bool,
-    pub(super) gives_up_at: Option<Duration>,
-    pub(super) watchers: [Option<(Notifier, Token)>; 2],
+    pub(crate) is_silent: bool,
+    pub(crate) gives_up_at: Option<Duration>,
+    pub(crate) watchers: [Option<(Notifier, Token)>; 2],
     /// The connection isn't made before.
-    pub(super) open_at: Option<Duration>,
+    pub(crate) open_at: Option<Duration>,
     /// It breaks then.
-    pub(super) cut_at: Option<Duration>,
-    pub(super) latency: Duration,
+    pub(crate) cut_at: Option<Duration>,
+    pub(crate) latency: Duration,
     /// Bytes a second.
-    pub(super) rate: u64,
+    pub(crate) rate: u64,
     /// Bytes that may be on the way in one direction.
-    pub(super) room: usize,
+    pub(crate) room: usize,
 }
 
 /// One direction of a channel.
 #[derive(Default)]
-pub(super) struct Pipe {
+pub(crate) struct Pipe {
     under_way: VecDeque<(Duration, Vec<u8>)>,
-    pub(super) arrived: VecDeque<u8>,
+    pub(crate) arrived: VecDeque<u8>,
     /// Bytes that were written and not read.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     last_due: Duration,
     /// The writer ends it then.
     closes_at: Option<Duration>,
     /// All of it has arrived, and its end.
     has_ended: bool,
     /// Nobody reads it any more.
-    pub(super) is_abandoned: bool,
+    pub(crate) is_abandoned: bool,
     /// Nothing more gets through: the channel breaks when what is on the way has arrived.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 impl Pipe {
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closes_at.is_some()
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.arrived.is_empty() && self.under_way.is_empty() && self.has_ended
     }
 
-    pub(super) fn close(&mut self, now: Duration) {
+    pub(crate) fn close(&mut self, now: Duration) {
         let at = self.last_due.max(now) + Duration::from_nanos(1);
         self.closes_at.get_or_insert(at);
     }
@@ -66,7 +66,7 @@ impl Pipe {
 
 impl Link {
     /// Sends bytes from a side; returns when they are there.
-    pub(super) fn send(&mut self, side: usize, bytes: Vec<u8>, at: Duration) -> Duration {
+    pub(crate) fn send(&mut self, side: usize, bytes: Vec<u8>, at: Duration) -> Duration {
         let count = bytes.len();
         let takes = Duration::from_nanos(count as u64 * 1_000_000_000 / self.rate);
         let pipe = &mut self.pipes[side];
@@ -76,14 +76,14 @@ impl Link {
         pipe.last_due
     }
 
-    pub(super) fn wake(&self, side: usize, readable: bool, writable: bool) {
+    pub(crate) fn wake(&self, side: usize, readable: bool, writable: bool) {
         if let Some((notifier, token)) = &self.watchers[side] {
             notify(notifier, *token, readable, writable);
         }
     }
 
     /// Loses what is on the way, and tells both ends.
-    pub(super) fn break_up(&mut self) {
+    pub(crate) fn break_up(&mut self) {
         if self.is_silent {
             return;
         }
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Loses what is on the way, and tells nobody.
-    pub(super) fn fall_silent(&mut self, now: Duration) {
+    pub(crate) fn fall_silent(&mut self, now: Duration) {
         self.is_silent = true;
         self.gives_up_at = Some(now + GIVE_UP);
         for pipe in &mut self.pipes {
@@ -106,7 +106,7 @@ impl Link {
     }
 
     /// Moves what has arrived by now to where it can be read; `true` if there was something.
-    pub(super) fn deliver(&mut self, now: Duration) -> bool {
+    pub(crate) fn deliver(&mut self, now: Duration) -> bool {
         if self.gives_up_at.take_if(|at| *at <= now).is_some() {
             self.is_silent = false;
             self.break_up();
@@ -145,7 +145,7 @@ impl Link {
     }
 
     /// When something arrives next.
-    pub(super) fn next(&self) -> Option<Duration> {
+    pub(crate) fn next(&self) -> Option<Duration> {
         if self.is_silent || self.is_broken {
             return self.gives_up_at;
         }

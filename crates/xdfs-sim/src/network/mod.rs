@@ -3,21 +3,15 @@
 //! those of different channels overtake each other.
 
 mod link;
-mod stream;
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use xdfs_sys::poll::{Event, Notifier, Token};
-use xdfs_xio::{
-    Driver, Endpoint, Form, Listener, Location, Property, Registry, Stack, Stream, Transport,
-};
 
-use crate::world::World;
-use link::Link;
-use stream::{SimListener, SimStream};
+use crate::course::Course;
+pub(crate) use link::Link;
 
 /// How the network of a run behaves.
 #[derive(Clone, Debug)]
@@ -74,43 +68,43 @@ pub struct Network(Mutex<Inner>);
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    weather: Weather,
+    pub(crate) weather: Weather,
     /// Bad things that may still happen: what always breaks gets nowhere.
     faults_left: u64,
     /// The channel that is used after so many further writes breaks.
     breaks_after: Option<u64>,
-    links: Vec<Arc<Mutex<Link>>>,
-    count: u64,
-    /// Channels on their way to the listener.
-    arriving: VecDeque<(Duration, SimStream)>,
-    listener: Option<(Notifier, Token)>,
-    is_listening: bool,
+    pub(crate) links: Vec<Arc<Mutex<Link>>>,
+    pub(crate) count: u64,
+    /// Channels on their way to the listener, and their numbers.
+    pub(crate) arriving: VecDeque<(Duration, Arc<Mutex<Link>>, u64)>,
+    pub(crate) listener: Option<(Notifier, Token)>,
+    pub(crate) is_listening: bool,
 }
 
 impl Inner {
     /// Whether a fault of this chance happens now.
-    fn happens(&mut self, world: &World, permille: u64, fault: &'static str) -> bool {
+    pub(crate) fn happens(&mut self, course: &Course, permille: u64, fault: &'static str) -> bool {
         let may = permille > 0 && self.faults_left > 0;
-        let happens = may && world.choose(|random| random.permille(permille));
+        let happens = may && course.choose(|random| random.permille(permille));
         if happens {
             self.faults_left -= 1;
-            world.count(fault);
+            course.count(fault);
         }
         happens
     }
 
     /// Whether the channel that is written to breaks now.
-    fn breaks(&mut self, world: &World) -> bool {
+    pub(crate) fn breaks(&mut self, course: &Course) -> bool {
         match &mut self.breaks_after {
             Some(0) => {
                 self.breaks_after = None;
-                world.count("channel broken");
+                course.count("channel broken");
                 return true;
             }
             Some(left) => *left -= 1,
             None => {}
         }
-        self.happens(world, self.weather.breaks, "channel broken")
+        self.happens(course, self.weather.breaks, "channel broken")
     }
 }
 
@@ -121,7 +115,7 @@ impl std::fmt::Debug for Network {
 }
 
 impl Network {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap()
     }
 
@@ -162,58 +156,11 @@ impl Network {
         open.count()
     }
 
-    fn connect(world: &Arc<World>) -> io::Result<Box<dyn Stream>> {
-        let mut inner = world.network().inner();
-        let chance = inner.weather.refusals;
-        let refused = match inner.is_listening {
-            true => inner.happens(world, chance, "connection refused"),
-            false => {
-                world.count("nobody listens");
-                true
-            }
-        };
-        if refused {
-            return Err(ErrorKind::ConnectionRefused.into());
-        }
-        let chance = inner.weather.silences;
-        let is_silent = inner.happens(world, chance, "connection not answered");
-        let weather = inner.weather.clone();
-        let jitter = u64::try_from(weather.jitter.as_micros()).unwrap();
-        let jitter = world.choose(|random| random.range(0, jitter));
-        let latency = weather.latency + Duration::from_micros(jitter);
-        let is_slow = world.choose(|random| random.permille(weather.slow_channels));
-        let now = world.time();
-        let link = Arc::new(Mutex::new(Link {
-            open_at: Some(now + 2 * latency),
-            latency,
-            rate: (weather.rate / if is_slow { 20 } else { 1 }).max(1),
-            room: weather.room,
-            ..Link::default()
-        }));
-        if is_silent {
-            link.lock().unwrap().fall_silent(now);
-        }
-        let number = inner.count;
-        inner.count += 1;
-        inner.links.push(Arc::clone(&link));
-        let end = |side| SimStream {
-            world: Arc::downgrade(world),
-            link: Arc::clone(&link),
-            side,
-            number,
-        };
-        if !is_silent {
-            inner.arriving.push_back((now + latency, end(1)));
-        }
-        world.act(number);
-        Ok(Box::new(end(0)))
-    }
-
     /// Moves what has arrived by now to where it can be read.
-    pub(crate) fn deliver(&self, world: &World) {
-        let now = world.time();
+    pub(crate) fn deliver(&self, course: &Course) {
+        let now = course.time();
         let mut inner = self.inner();
-        if inner.arriving.iter().any(|(due, _)| *due <= now)
+        if inner.arriving.iter().any(|(due, ..)| *due <= now)
             && let Some((notifier, token)) = &inner.listener
         {
             notify(notifier, *token, true, false);
@@ -221,7 +168,7 @@ impl Network {
         inner.links.retain(|link| Arc::strong_count(link) > 1);
         for link in &inner.links {
             if link.lock().unwrap().deliver(now) {
-                world.act(4);
+                course.act(4);
             }
         }
     }
@@ -229,7 +176,7 @@ impl Network {
     /// When something arrives next.
     pub(crate) fn next(&self) -> Option<Duration> {
         let inner = self.inner();
-        let arriving = inner.arriving.iter().map(|(due, _)| *due);
+        let arriving = inner.arriving.iter().map(|(due, ..)| *due);
         let links = inner
             .links
             .iter()
@@ -244,33 +191,4 @@ fn notify(notifier: &Notifier, token: Token, readable: bool, writable: bool) {
         readable,
         writable,
     });
-}
-
-/// The one place that a network leads to.
-#[must_use]
-pub fn endpoint() -> Endpoint {
-    Endpoint::new("sim", Location::Name("server".into()))
-}
-
-/// The stack whose channels go over the network of a world.
-#[must_use]
-pub fn stack(world: &Arc<World>) -> Stack {
-    let world = Arc::clone(world);
-    let make = move |()| SimTransport(Arc::clone(&world));
-    let driver = Driver::transport("sim", Form::Name, &[], make).gives(&[Property::Order]);
-    let registry = Registry::standard().with(driver);
-    registry.build(&"sim".parse().unwrap()).unwrap()
-}
-
-#[derive(Debug)]
-struct SimTransport(Arc<World>);
-
-impl Transport for SimTransport {
-    fn open(&self, _: &Endpoint) -> io::Result<Box<dyn Stream>> {
-        Network::connect(&self.0)
-    }
-
-    fn listen(&self, _: &Endpoint) -> io::Result<Box<dyn Listener>> {
-        Ok(Box::new(SimListener(Arc::clone(&self.0))))
-    }
 }

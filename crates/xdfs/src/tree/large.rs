@@ -8,20 +8,12 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
-use super::moving::{PROGRESS_INTERVAL, is_over};
+use super::moving::{MovingFile, PROGRESS_INTERVAL, is_over};
 use super::options::LARGE_MAX;
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
 use crate::paths::{Call, FileKind};
 use crate::transfer::Transfer;
-
-/// A large file that is under way.
-#[derive(Debug)]
-pub(super) struct MovingFile {
-    transfer: Transfer,
-    item: Item,
-    kept: DeferredMetadata,
-}
 
 impl Moving<'_, '_> {
     /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is

@@ -12,7 +12,7 @@ use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::inspector::PackInspector;
-use super::item::{Item, Kind};
+use super::item::{DeferredMetadata, Item, Kind};
 use super::tracker::Tracker;
 use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
 use crate::transfer::Transfer;
@@ -23,6 +23,14 @@ pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const RETRIES_MAX: usize = 1 << 20;
 /// Longest time to wait before entries are tried again, and the shortest.
 const RETRY_WAIT_MS: (u32, u32) = (100, 2000);
+
+/// A large file that is under way.
+#[derive(Debug)]
+pub(super) struct MovingFile {
+    pub(super) transfer: Transfer,
+    pub(super) item: Item,
+    pub(super) kept: DeferredMetadata,
+}
 
 /// An entry that failed, and is to be tried again.
 #[derive(Debug)]

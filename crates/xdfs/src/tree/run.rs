@@ -19,9 +19,10 @@ use super::feed::{Event, Feed, Unlisted};
 use super::inspector::Received;
 use super::item::Item;
 use super::journal::{self, JournalWriter, ResumeIndex};
-use super::large::MovingFile;
 use super::links::{FirstNames, Link};
-use super::moving::{MovingPack, NextRequest, PROGRESS_INTERVAL, PackTransfer, Report, take_ended};
+use super::moving::{
+    MovingFile, MovingPack, NextRequest, PROGRESS_INTERVAL, PackTransfer, Report, take_ended,
+};
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};

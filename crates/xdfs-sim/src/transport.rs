@@ -1,4 +1,5 @@
-//! The ends of channels, as the engine sees them.
+//! The transport over the network of a simulation: the ends of its channels, as the engine sees
+//! them.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -9,22 +10,24 @@ use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader, kind};
 use xdfs_proto::{DigestKind, Limits};
 use xdfs_sys::poll::{Poller, Token};
-use xdfs_xio::{Capabilities, Endpoint, Listener, Stream};
+use xdfs_xio::{
+    Capabilities, Driver, Endpoint, Form, Listener, Location, Property, Registry, Stack, Stream,
+    Transport,
+};
 
-use super::endpoint;
-use super::link::Link;
+use crate::network::Link;
 use crate::world::World;
 
 /// Longest pause of a channel that stalls, in milliseconds.
 const STALL_MS_MAX: u64 = 40_000;
 
 /// One end of a channel.
-pub(super) struct SimStream {
-    pub(super) world: Weak<World>,
-    pub(super) link: Arc<Mutex<Link>>,
+struct SimStream {
+    world: Weak<World>,
+    link: Arc<Mutex<Link>>,
     /// 0 for the client, 1 for the server.
-    pub(super) side: usize,
-    pub(super) number: u64,
+    side: usize,
+    number: u64,
 }
 
 impl fmt::Debug for SimStream {
@@ -232,15 +235,20 @@ impl Block {
 
 /// The one listener of a network.
 #[derive(Debug)]
-pub(super) struct SimListener(pub(super) Arc<World>);
+struct SimListener(Arc<World>);
 
 impl Listener for SimListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
         let now = self.0.time();
         let arriving = &mut self.0.network().inner().arriving;
-        let due = arriving.iter().position(|(due, _)| *due <= now);
+        let due = arriving.iter().position(|(due, ..)| *due <= now);
         match due.and_then(|at| arriving.remove(at)) {
-            Some((_, stream)) => Ok(Box::new(stream)),
+            Some((_, link, number)) => Ok(Box::new(SimStream {
+                world: Arc::downgrade(&self.0),
+                link,
+                side: 1,
+                number,
+            })),
             None => Err(ErrorKind::WouldBlock.into()),
         }
     }
@@ -266,4 +274,82 @@ impl Drop for SimListener {
         drop(inner);
         drop(arriving);
     }
+}
+
+/// The one place that a network leads to.
+#[must_use]
+pub fn endpoint() -> Endpoint {
+    Endpoint::new("sim", Location::Name("server".into()))
+}
+
+/// The stack whose channels go over the network of a world.
+#[must_use]
+pub fn stack(world: &Arc<World>) -> Stack {
+    let world = Arc::clone(world);
+    let make = move |()| SimTransport(Arc::clone(&world));
+    let driver = Driver::transport("sim", Form::Name, &[], make).gives(&[Property::Order]);
+    let registry = Registry::standard().with(driver);
+    registry.build(&"sim".parse().unwrap()).unwrap()
+}
+
+#[derive(Debug)]
+struct SimTransport(Arc<World>);
+
+impl Transport for SimTransport {
+    fn open(&self, _: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        connect(&self.0)
+    }
+
+    fn listen(&self, _: &Endpoint) -> io::Result<Box<dyn Listener>> {
+        Ok(Box::new(SimListener(Arc::clone(&self.0))))
+    }
+}
+
+/// Opens a channel to whoever listens.
+fn connect(world: &Arc<World>) -> io::Result<Box<dyn Stream>> {
+    let mut inner = world.network().inner();
+    let chance = inner.weather.refusals;
+    let refused = match inner.is_listening {
+        true => inner.happens(world, chance, "connection refused"),
+        false => {
+            world.count("nobody listens");
+            true
+        }
+    };
+    if refused {
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
+    let chance = inner.weather.silences;
+    let is_silent = inner.happens(world, chance, "connection not answered");
+    let weather = inner.weather.clone();
+    let jitter = u64::try_from(weather.jitter.as_micros()).unwrap();
+    let jitter = world.choose(|random| random.range(0, jitter));
+    let latency = weather.latency + Duration::from_micros(jitter);
+    let is_slow = world.choose(|random| random.permille(weather.slow_channels));
+    let now = world.time();
+    let link = Arc::new(Mutex::new(Link {
+        open_at: Some(now + 2 * latency),
+        latency,
+        rate: (weather.rate / if is_slow { 20 } else { 1 }).max(1),
+        room: weather.room,
+        ..Link::default()
+    }));
+    if is_silent {
+        link.lock().unwrap().fall_silent(now);
+    }
+    let number = inner.count;
+    inner.count += 1;
+    inner.links.push(Arc::clone(&link));
+    if !is_silent {
+        inner
+            .arriving
+            .push_back((now + latency, Arc::clone(&link), number));
+    }
+    world.act(number);
+    Ok(Box::new(SimStream {
+        world: Arc::downgrade(world),
+        link,
+        side: 0,
+        number,
+    }))
 }
