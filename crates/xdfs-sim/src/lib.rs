@@ -11,7 +11,7 @@
 //!
 //! A test makes a world from a seed, adds its tasks, calls [`Scheduler::round`] until it has what
 //! it waits for, and then asks [`World::violations`]. The same seed does the same, whatever the
-//! machine: [`World::trace`] is a digest of all that happened. Nothing here waits or starts
+//! machine: [`Course::trace`] is a digest of all that happened. Nothing here waits or starts
 //! threads, so that runs may be in as many threads as there are processors.
 //!
 //! Not simulated: two threads at the same moment. A turn is never interrupted by another task.
