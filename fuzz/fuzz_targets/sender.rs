@@ -188,29 +188,29 @@ fuzz_target!(|data: &[u8]| {
                     }
                     match how % 8 {
                         0 => sender.put_back(extent),
-                        1 if length.is_none() && !extent.again => {
+                        1 if length.is_none() && !extent.is_resend => {
                             sender.source_ended(file, extent.range.start);
                         }
-                        2 if !extent.again && length.is_some() => {
+                        2 if !extent.is_resend && length.is_some() => {
                             extent.range = sender.widen_hole(extent, input.offset());
                             sender.hole_read(file, extent.range);
                             largest = extent.range.len().max(largest);
                             sender.assign(channel, extent, now);
                         }
                         _ => {
-                            if how % 8 == 3 && length.is_none() && !extent.again {
+                            if how % 8 == 3 && length.is_none() && !extent.is_resend {
                                 extent.range.end -= extent.range.len() / 2;
                             }
                             let fragment = Fragment {
                                 range: extent.range,
                                 state: state(how),
                             };
-                            if !extent.again {
+                            if !extent.is_resend {
                                 sender.extent_read(file, fragment);
                             }
                             largest = extent.range.len().max(largest);
                             sender.assign(channel, extent, now);
-                            if how % 8 == 3 && length.is_none() && !extent.again {
+                            if how % 8 == 3 && length.is_none() && !extent.is_resend {
                                 sender.source_ended(file, extent.range.end);
                             }
                         }
