@@ -305,8 +305,8 @@ fn what_came_in_the_clear_is_not_resumed() {
                 }
             };
             assert_same(source, target);
-            // What was private all the time is.
-            assert!(result.resumed_bytes <= 512 << 10, "{result:?}");
+            // What was private is: the beginning, and blocks of channels that weren't clear yet.
+            assert!(result.resumed_bytes < 4 << 20, "{result:?}");
         }
     }
 }
